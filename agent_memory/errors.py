@@ -1,0 +1,105 @@
+"""The error hierarchy.
+
+Every error this library raises on purpose is an :class:`AgentMemoryError`. Errors of the
+database drivers, SDKs and the operating system are translated once, in the backend that
+meets them, with the original as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_memory.messages import ChatKey
+
+
+class AgentMemoryError(Exception):
+    """Base of all errors of this library."""
+
+
+class InvalidRequestError(AgentMemoryError, ValueError):
+    """The caller asked for something that can never work: a bad id, size, URL or content.
+
+    Raised before anything is written.
+    """
+
+
+class MissingDependencyError(AgentMemoryError, ImportError):
+    """An optional dependency is not installed.
+
+    Args:
+        package: the name of the missing distribution, as it is installed.
+        extra: the extra of this distribution that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package!r} is not installed; "
+            f"install it with: pip install 'agent-memory-storage[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str]]:
+        return type(self), (self.package, self.extra)
+
+
+class StorageError(AgentMemoryError):
+    """A store could not do what was asked.
+
+    Attributes:
+        key: the chat concerned, where there is one.
+        stored: ``False`` when nothing was stored; ``None`` when that cannot be known (a
+            connection lost at commit). Save the same messages again to find out: message
+            ids make it safe.
+    """
+
+    def __init__(
+        self, message: str, *, key: ChatKey | None = None, stored: bool | None = False
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.stored = stored
+
+
+class StorageUnavailableError(StorageError):
+    """The database, service or disk does not answer, is full, locked or read-only.
+
+    The same call may succeed later.
+    """
+
+
+class StorageConflictError(StorageError):
+    """A message id is already in the chat with another role, content or extra."""
+
+
+class StorageClosedError(StorageError):
+    """The store has been closed."""
+
+
+class MessageTooLargeError(StorageError):
+    """A message exceeds what the backend can hold; the limit is in the text."""
+
+
+class CorruptedRecordError(StorageError):
+    """Something in the store cannot be read.
+
+    Attributes:
+        location: where it is: file, line and byte, or table and row.
+    """
+
+    def __init__(self, message: str, *, key: ChatKey | None = None, location: str = "") -> None:
+        super().__init__(message, key=key)
+        self.location = location
+
+
+class SummarizerError(AgentMemoryError):
+    """A summarizer failed. The messages it was given are stored and still in the view."""
+
+
+class SummarizerTimeoutError(SummarizerError):
+    """A summarizer did not answer in time."""
+
+
+class InvalidSummaryError(SummarizerError):
+    """A summarizer returned something that is not a usable summary."""

@@ -1,0 +1,284 @@
+"""The values everything else is made of: keys, messages, usage."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.errors import InvalidRequestError
+from agent_memory.frozen import freeze, thaw
+from agent_memory.ids import check_id, new_id
+
+_PREVIEW: Final = 60
+
+
+class ParticipantRole(enum.StrEnum):
+    """Who speaks. The values are the providers' own words."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    DEVELOPER = "developer"
+    TOOL = "tool"
+
+
+def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_id(value, attribute.name)
+
+
+@attrs.frozen(order=True, cache_hash=True)
+class ChatKey:
+    """Names one chat. Keys are never joined into one string, so that they cannot collide.
+
+    Args:
+        user_id: whose chat it is; the tenant.
+        session_id: which conversation of that user.
+        agent_id: with which agent.
+
+    Each is 1 to 255 UTF-8 bytes, any characters but NUL and lone surrogates.
+
+    Raises:
+        InvalidRequestError: an id is none.
+    """
+
+    user_id: str = attrs.field(validator=_id)
+    session_id: str = attrs.field(validator=_id)
+    agent_id: str = attrs.field(validator=_id)
+
+    def __str__(self) -> str:
+        return f"user {self.user_id!r}, session {self.session_id!r}, agent {self.agent_id!r}"
+
+
+def _tokens(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is not int or value < 0:
+        raise InvalidRequestError(f"{attribute.name} must be an int of at least 0, not {value!r}")
+
+
+@attrs.frozen
+class Usage:
+    """Tokens that a model's provider reported.
+
+    Args:
+        input_tokens: all of the prompt, cached tokens included.
+        output_tokens: all of the reply, reasoning included.
+        cached_tokens: how many of the input tokens came from the provider's cache.
+        reasoning_tokens: how many of the output tokens were reasoning.
+
+    Usages add up with ``+``.
+
+    Raises:
+        InvalidRequestError: a figure is no int or negative.
+    """
+
+    input_tokens: int = attrs.field(default=0, validator=_tokens)
+    output_tokens: int = attrs.field(default=0, validator=_tokens)
+    cached_tokens: int = attrs.field(default=0, validator=_tokens)
+    reasoning_tokens: int = attrs.field(default=0, validator=_tokens)
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+def _role(value: Any) -> ParticipantRole:
+    try:
+        return ParticipantRole(value)
+    except ValueError:
+        known = ", ".join(repr(role.value) for role in ParticipantRole)
+        raise InvalidRequestError(f"role must be one of {known}, not {value!r}") from None
+
+
+def utc_timestamp(value: object) -> datetime:
+    """Return an aware datetime in UTC.
+
+    Raises:
+        InvalidRequestError: it is no datetime, or has no time zone.
+    """
+    if not isinstance(value, datetime):
+        raise InvalidRequestError(f"timestamp must be a datetime, not {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise InvalidRequestError(
+            f"timestamp {value.isoformat()} has no time zone; use datetime.now(timezone.utc)"
+        )
+    try:
+        return value if value.tzinfo is UTC else value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRequestError(
+            f"timestamp {value.isoformat()} lies outside the years 1 to 9999 in UTC"
+        ) from None
+
+
+def _optional_id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        check_id(value, attribute.name)
+
+
+def _bool(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"{attribute.name} must be True or False, not {value!r}")
+
+
+def _usage(_instance: object, _attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, Usage):
+        raise InvalidRequestError(f"usage must be a Usage or None, not {type(value).__name__}")
+
+
+def frozen_mapping(value: object, name: str) -> Mapping[str, Any]:
+    """Return a dict frozen.
+
+    Raises:
+        InvalidRequestError: it is no dict, or holds what content may not hold.
+    """
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{name} must be a dict, not {type(value).__name__}")
+    frozen: Mapping[str, Any] = freeze(value, name)
+    return frozen
+
+
+def _extra(value: object) -> Mapping[str, Any]:
+    return frozen_mapping(value, "extra")
+
+
+def _metadata(value: object) -> Mapping[str, Any]:
+    return frozen_mapping(value, "metadata")
+
+
+@attrs.frozen(eq=False, repr=False)
+class ConversationMessage:
+    """One message: an immutable value that stores, views and callers may share.
+
+    Args:
+        role: who speaks; a :class:`ParticipantRole` or its value.
+        content: the provider's own shape, kept as given: a string, a list of blocks, or None.
+            Exactly None, bool, int, finite float, str, bytes, list, and dict with string keys,
+            at most 100 deep. It is frozen; ``copy.deepcopy(message.content)`` is editable.
+        id: unique within its chat; saving the same id again stores nothing twice. By default
+            a new UUIDv7.
+        timestamp: an aware datetime, kept in UTC to the microsecond; by default now.
+        run_id: the run (one turn of the agent, with its tool rounds) it belongs to, or None.
+        pinned: kept verbatim through every compaction, with the tool exchange it belongs to.
+        usage: what the provider reported for this reply, or None.
+        extra: the provider's fields beside role and content (``tool_calls``,
+            ``tool_call_id``, ``name``, ``citations``, …); sent back to the model.
+        metadata: the application's own; never interpreted, never sent to a model.
+
+    Two messages are equal when all of these are; ``hash`` is that of the id.
+
+    Attributes:
+        position: the place in the chat's log, from 1; set by the store, else None.
+        agent_id: whose chat it was stored in; set by the store, else None.
+
+    Raises:
+        InvalidRequestError: something is not as said above; the text gives the path to it.
+    """
+
+    role: ParticipantRole = attrs.field(converter=_role)
+    content: Any = attrs.field(converter=freeze)
+    id: str = attrs.field(factory=new_id, validator=_id, kw_only=True)
+    timestamp: datetime = attrs.field(
+        factory=lambda: datetime.now(UTC), converter=utc_timestamp, kw_only=True
+    )
+    run_id: str | None = attrs.field(default=None, validator=_optional_id, kw_only=True)
+    pinned: bool = attrs.field(default=False, validator=_bool, kw_only=True)
+    usage: Usage | None = attrs.field(default=None, validator=_usage, kw_only=True)
+    extra: Mapping[str, Any] = attrs.field(factory=dict, converter=_extra, kw_only=True)
+    metadata: Mapping[str, Any] = attrs.field(factory=dict, converter=_metadata, kw_only=True)
+    position: int | None = attrs.field(default=None, init=False)
+    agent_id: str | None = attrs.field(default=None, init=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConversationMessage):
+            return NotImplemented
+        return self is other or all(getattr(self, name) == getattr(other, name) for name in _GIVEN)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __copy__(self) -> ConversationMessage:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ConversationMessage:
+        return self
+
+    def __repr__(self) -> str:
+        try:
+            shown = repr(self.content)
+        except ValueError:  # an integer beyond the interpreter's limit for decimal text
+            shown = "…"
+        if len(shown) > _PREVIEW:
+            shown = shown[: _PREVIEW - 1] + "…"
+        place = "" if self.position is None else f", position={self.position}"
+        return f"ConversationMessage({self.role.value!r}, {shown}, id={self.id!r}{place})"
+
+    def same_payload(self, other: ConversationMessage) -> bool:
+        """Whether role, content and extra are equal: what idempotency compares."""
+        return (
+            self.role == other.role and self.content == other.content and self.extra == other.extra
+        )
+
+    def placed(self, position: int, agent_id: str) -> ConversationMessage:
+        """Return this message with its place in a log; for stores."""
+        return bare_message({name: getattr(self, name) for name in _GIVEN}, position, agent_id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a plain, editable dict of everything, `timestamp` as ISO 8601 text."""
+        plain = {name: thaw(getattr(self, name)) for name in _ALL}
+        plain["role"] = self.role.value
+        plain["timestamp"] = self.timestamp.isoformat()
+        plain["usage"] = None if self.usage is None else attrs.asdict(self.usage)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> ConversationMessage:
+        """Make a message from what :meth:`to_dict` gave; its place in a log is not taken over.
+
+        Raises:
+            InvalidRequestError: a field is unknown, missing or invalid.
+        """
+        fields = {name: value for name, value in plain.items() if name not in _PLACE}
+        unknown = fields.keys() - set(_GIVEN)
+        if unknown or not {"role", "content"} <= fields.keys():
+            raise InvalidRequestError(
+                f"a message has the fields {', '.join(_GIVEN)}; got {', '.join(fields)}"
+            )
+        try:
+            if isinstance(fields.get("timestamp"), str):
+                fields["timestamp"] = datetime.fromisoformat(fields["timestamp"])
+            if isinstance(fields.get("usage"), dict):
+                fields["usage"] = Usage(**fields["usage"])
+        except (ValueError, TypeError) as error:
+            raise InvalidRequestError(f"not a message: {error}") from error
+        return cls(**fields)
+
+
+_ALL: Final = tuple(field.name for field in attrs.fields(ConversationMessage))
+_PLACE: Final = ("position", "agent_id")
+_GIVEN: Final = tuple(name for name in _ALL if name not in _PLACE)
+_set = object.__setattr__
+
+
+def bare_message(
+    fields: Mapping[str, Any], position: int | None, agent_id: str | None
+) -> ConversationMessage:
+    """Make a message from fields that are known to be valid, without checking them again."""
+    message = object.__new__(ConversationMessage)
+    for name, value in fields.items():
+        _set(message, name, value)
+    _set(message, "position", position)
+    _set(message, "agent_id", agent_id)
+    return message

@@ -1,0 +1,24 @@
+"""Stores and wrappers; see :mod:`agent_memory.storage.base` for the contract."""
+
+from typing import TYPE_CHECKING
+
+from agent_memory._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from agent_memory.storage.base import ChatStorage
+    from agent_memory.storage.in_memory import InMemoryChatStorage
+    from agent_memory.storage.summary_store import SummaryStore
+    from agent_memory.storage.wrapper import WrapperChatStorage
+
+__all__ = ["ChatStorage", "InMemoryChatStorage", "SummaryStore", "WrapperChatStorage"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "ChatStorage": "agent_memory.storage.base",
+        "InMemoryChatStorage": "agent_memory.storage.in_memory",
+        "SummaryStore": "agent_memory.storage.summary_store",
+        "WrapperChatStorage": "agent_memory.storage.wrapper",
+    },
+    globals(),
+)

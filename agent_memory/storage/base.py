@@ -1,0 +1,339 @@
+"""The contract every store keeps: :class:`ChatStorage` and :class:`SummaryStore`.
+
+Public methods are final: they validate, then call hooks. A backend writes four hooks; the
+other hooks have defaults made of those four.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Final, Literal, TypeAlias, final
+
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import ChatInfo, Entry, LogSlice, Note
+from agent_memory.storage.lifecycle import Lifecycle
+from agent_memory.storage.merging import merge_chats, merge_streams
+from agent_memory.storage.requests import (
+    check_scope_ids,
+    checked_count,
+    checked_messages,
+    checked_note,
+    without_repeats,
+)
+from agent_memory.storage.settling import settle
+from agent_memory.storage.summary_store import SummaryStore
+
+Scope: TypeAlias = Literal["process", "host", "network"]
+"""Which writers a store keeps in order: those of this process, this machine, or anywhere."""
+
+_PAGE: Final = 200  # entries read at a time when streaming
+
+
+class ChatStorage(Lifecycle, ABC):
+    """Keeps every message of every chat, append-only, in the order of saving.
+
+    **Promises.** One save is one atomic append: all of it or none, also across a crash.
+    Positions start at 1, rise by one and are never reused. Saving a message id again stores
+    nothing twice. When ``CancelledError`` leaves a save, nothing is in flight. ``fetch_chat``
+    is the only projection; everything else is raw, on every wrapper too.
+
+    **To write a backend** implement the four abstract hooks; see their docstrings. A store may
+    be used from any tasks, threads and event loops, so guard shared state with a lock.
+
+    Every method that takes ids raises ``InvalidRequestError`` for ids that are none, and every
+    method raises ``StorageClosedError`` after :meth:`aclose` and ``StorageUnavailableError``
+    when the medium does not answer.
+    """
+
+    @property
+    def scope(self) -> Scope:
+        """Which writers this store keeps in order; ``"process"`` unless a backend says more."""
+        return "process"
+
+    # ------------------------------------------------------------------ hooks: a backend's part
+
+    @abstractmethod
+    async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        """Append entries atomically and idempotently.
+
+        Args:
+            key: which chat; created if need be.
+            entries: at least one, ids unique among them.
+
+        Returns:
+            For each entry given, in that order, what the store now holds under its id, with
+            positions; and the chat's floor. An entry whose id is known keeps its old position.
+
+        Raises:
+            StorageConflictError: an id is known with another payload. Nothing is stored.
+        """
+
+    @abstractmethod
+    async def _read(
+        self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
+    ) -> LogSlice:
+        """Read entries, in order of position, with the chat's floor. Creates nothing.
+
+        Args:
+            key: which chat; an unknown one is empty, with floor 0.
+            after: only entries with a position above it.
+            first: at most so many of these, the oldest (at least 1).
+            last: at most so many of these, the newest (at least 1); never with `first`.
+        """
+
+    @abstractmethod
+    async def _forget(self, key: ChatKey, keep: int) -> int:
+        """Raise the floor so that the newest `keep` messages live, and return how many went.
+
+        In the same step the chat's summary records go: all of them for ``keep=0``, else those
+        made at the old floor. ``keep=0`` raises the floor to the last position.
+        """
+
+    @abstractmethod
+    def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
+        """Yield every chat that has living entries, in key order, streaming."""
+
+    # ------------------------------------------------------------- hooks with a default
+
+    async def _fetch(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
+        """Return what :meth:`fetch_chat` answers; `limit` is None or at least 1."""
+        if limit is None:
+            return (await self._read(key)).messages
+        wanted = limit
+        while True:
+            entries = (await self._read(key, last=wanted)).entries
+            messages = LogSlice(entries).messages
+            if len(messages) >= limit or len(entries) < wanted:
+                return messages[-limit:]
+            wanted *= 2  # notes took some of the places
+
+    async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
+        """Act on a save that is durable. It may be slow and may be cancelled."""
+
+    async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
+        """Return the whole log of every chat of a session."""
+        keys = [info.key async for info in self._list(user_id, session_id)]
+        return {key: await self._read(key) for key in keys}
+
+    async def _purge(self, older_than: timedelta) -> int:
+        """Remove what :meth:`purge` removes; a store that keeps no floors has nothing to do."""
+        return 0
+
+    def summaries(self) -> SummaryStore | None:
+        """Return where summary records of these chats live, or None if nowhere."""
+        return None
+
+    # ------------------------------------------------------------------------------ saving
+
+    @final
+    async def save_chat_message(
+        self, user_id: str, session_id: str, agent_id: str, new_message: ConversationMessage
+    ) -> list[ConversationMessage]:
+        """Append one message; see :meth:`save_chat_messages`."""
+        return await self.save_chat_messages(user_id, session_id, agent_id, [new_message])
+
+    @final
+    async def save_chat_messages(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        new_messages: Sequence[ConversationMessage],
+    ) -> list[ConversationMessage]:
+        """Append messages in one atomic step. Nothing is dropped, merged, reordered or forgotten.
+
+        Args:
+            user_id, session_id, agent_id: which chat.
+            new_messages: any number; an empty list is a no-op. A message whose id is already in
+                the chat, with equal role, content and extra, is not stored again.
+
+        Returns:
+            The messages as stored, in the order given, with `position` and `agent_id`.
+
+        Raises:
+            InvalidRequestError: something is no message.
+            StorageConflictError: an id is known with another payload; nothing is stored.
+            MessageTooLargeError: the backend cannot hold a message; nothing is stored.
+            StorageUnavailableError: see its ``stored`` for whether the messages may be there.
+        """
+        key = ChatKey(user_id, session_id, agent_id)
+        messages = checked_messages(new_messages)
+        await self._ready()
+        if not messages:
+            return []
+        stored = await settle(self._append(key, without_repeats(key, messages)))
+        await self._settled(key, stored)
+        by_id = {message.id: message for message in stored.messages}
+        return [by_id[message.id] for message in messages if message.id in by_id]
+
+    @final
+    async def save_note(self, user_id: str, session_id: str, agent_id: str, note: Note) -> Note:
+        """Append a note to the chat's log, as idempotent as a message, and return it as stored.
+
+        Raises:
+            InvalidRequestError: it is no note.
+            StorageConflictError: its id is known with another payload.
+        """
+        key = ChatKey(user_id, session_id, agent_id)
+        checked_note(note)
+        await self._ready()
+        stored = await settle(self._append(key, [note]))
+        (entry,) = stored.entries
+        return checked_note(entry)
+
+    # ----------------------------------------------------------------------------- reading
+
+    @final
+    async def fetch_chat(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        max_history_size: int | None = None,
+    ) -> list[ConversationMessage]:
+        """Return what a model should see: on a plain store the newest messages, raw.
+
+        Args:
+            user_id, session_id, agent_id: which chat; an unknown one is empty.
+            max_history_size: at most so many messages, the newest; None for all.
+
+        Returns:
+            A fresh list, oldest first.
+
+        Raises:
+            InvalidRequestError: `max_history_size` is negative or no int.
+        """
+        key = ChatKey(user_id, session_id, agent_id)
+        limit = max_history_size
+        if limit is not None:
+            checked_count(limit, "max_history_size")
+        await self._ready()
+        return [] if limit == 0 else await self._fetch(key, limit)
+
+    @final
+    async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
+        """Return the raw messages of every agent of the session.
+
+        The agents are merged by the running maximum of the timestamps within each chat (ties by
+        agent id), which never reorders one chat. Messages are as they were saved, with their
+        `agent_id`.
+        """
+        check_scope_ids(user_id, session_id)
+        await self._ready()
+        chats = await self._read_session(user_id, session_id)
+        return merge_chats({key.agent_id: chat.messages for key, chat in chats.items()})
+
+    @final
+    async def fetch_chat_since(
+        self, user_id: str, session_id: str, agent_id: str, position: int
+    ) -> list[ConversationMessage]:
+        """Return the raw messages with a position above the given one, in order of saving.
+
+        Raises:
+            InvalidRequestError: `position` is negative or no int.
+        """
+        key = ChatKey(user_id, session_id, agent_id)
+        checked_count(position, "position")
+        await self._ready()
+        return (await self._read(key, after=position)).messages
+
+    @final
+    async def iter_chat(
+        self, user_id: str, session_id: str, agent_id: str
+    ) -> AsyncIterator[ConversationMessage]:
+        """Yield the raw messages of a chat in order of saving, a page at a time."""
+        async for entry in self.iter_log(user_id, session_id, agent_id):
+            if isinstance(entry, ConversationMessage):
+                yield entry
+
+    @final
+    async def iter_all_chats(
+        self, user_id: str, session_id: str
+    ) -> AsyncIterator[ConversationMessage]:
+        """Yield what :meth:`fetch_all_chats` returns, holding a page of each chat at a time."""
+        agents = [info.key.agent_id async for info in self.list_chats(user_id, session_id)]
+        streams = {agent: self.iter_chat(user_id, session_id, agent) for agent in agents}
+        async for message in merge_streams(streams):
+            yield message
+
+    @final
+    async def iter_log(
+        self, user_id: str, session_id: str, agent_id: str, *, after: int = 0
+    ) -> AsyncIterator[Entry]:
+        """Yield messages and notes with a position above `after`, a page at a time.
+
+        An entry that cannot be read appears as a note of kind ``"corrupted"`` that says where.
+        """
+        key = ChatKey(user_id, session_id, agent_id)
+        checked_count(after, "after")
+        while True:
+            await self._ready()
+            entries = (await self._read(key, after=after, first=_PAGE)).entries
+            for entry in entries:
+                yield entry
+            if not entries:
+                return
+            after = entries[-1].position or after
+
+    @final
+    async def list_chats(
+        self, user_id: str | None = None, session_id: str | None = None
+    ) -> AsyncIterator[ChatInfo]:
+        """Yield every chat with living entries, in key order; of a user or session if given.
+
+        Raises:
+            InvalidRequestError: `session_id` is given without `user_id`.
+        """
+        check_scope_ids(user_id, session_id)
+        await self._ready()
+        async for info in self._list(user_id, session_id):
+            yield info
+
+    # -------------------------------------------------------------------------- forgetting
+
+    @final
+    async def trim_chat(self, user_id: str, session_id: str, agent_id: str, keep: int) -> int:
+        """Remove all but the newest `keep` messages for good; return how many were removed.
+
+        Raises:
+            InvalidRequestError: `keep` is negative or no int.
+        """
+        key = ChatKey(user_id, session_id, agent_id)
+        checked_count(keep, "keep")
+        await self._ready()
+        return await settle(self._forget(key, keep))
+
+    @final
+    async def delete_chat(self, user_id: str, session_id: str, agent_id: str) -> int:
+        """Remove a chat with its summaries for good; return how many messages were removed.
+
+        Its floor stays, so that no worker that still holds an old view brings deleted text
+        back, until :meth:`purge`.
+        """
+        return await self.trim_chat(user_id, session_id, agent_id, 0)
+
+    @final
+    async def delete_chats(self, user_id: str, session_id: str | None = None) -> int:
+        """Remove every chat of a user, or of one session; return how many messages went."""
+        infos = self.list_chats(user_id, session_id)
+        keys = [info.key async for info in infos]
+        return sum([await settle(self._forget(key, 0)) for key in keys])
+
+    @final
+    async def purge(self, older_than: timedelta) -> int:
+        """Remove what deleted chats left (their floors); return how many.
+
+        Args:
+            older_than: only of chats that nothing was appended to or deleted from for so long;
+                longer than any worker holds a view of a deleted chat.
+
+        Raises:
+            InvalidRequestError: it is negative or no timedelta.
+        """
+        if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+            raise InvalidRequestError(f"older_than must be a timedelta >= 0, not {older_than!r}")
+        await self._ready()
+        return await settle(self._purge(older_than))

@@ -1,0 +1,257 @@
+"""The one form in which messages, notes and summary records are stored: JSON text.
+
+JSON carries most of a message's content as it stands. What it cannot carry is written as a
+*tagged* object with the single key ``"$agent_memory"``: bytes, strings with lone surrogates,
+integers beyond the interpreter's limit for decimal text, and, so that no user data is ever
+mistaken for a tag, dicts that have that key themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.frozen import frozen_of
+from agent_memory.messages import ConversationMessage, ParticipantRole, Usage, bare_message
+from agent_memory.records import Covered, Entry, Note, SummaryRecord
+
+VERSION: Final = 1
+"""The version of the form. A reader refuses anything newer than it knows."""
+
+_TAG: Final = "$agent_memory"
+_TAG_TEXT: Final = json.dumps(_TAG)
+_MAX_DECIMAL_BITS: Final = 13_000  # int -> text stops at 4,300 digits, about 14,280 bits
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def encode_entry(entry: Entry) -> str:
+    """Return the entry as one line of JSON that UTF-8 can hold; position and agent left out."""
+    if isinstance(entry, Note):
+        return _encode(_note_fields(entry))
+    return _encode(_message_fields(entry))
+
+
+def decode_entry(text: str | bytes, position: int, agent_id: str, *, location: str = "") -> Entry:
+    """Return the entry that :func:`encode_entry` wrote.
+
+    Raises:
+        CorruptedRecordError: the text is none, or was written by a newer version.
+    """
+    return entry_of(parse(text, location=location), position, agent_id, location=location)
+
+
+def entry_of(
+    fields: Mapping[str, Any], position: int, agent_id: str, *, location: str = ""
+) -> Entry:
+    """Return the entry whose parsed fields these are; see :func:`decode_entry`."""
+    try:
+        if "note" in fields:
+            return _note(fields).placed(position, agent_id)
+        return _message(fields, position, agent_id)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptedRecordError(
+            f"no readable message at {location or f'position {position}'}: {error!r}",
+            location=location,
+        ) from error
+
+
+def encode_record(record: SummaryRecord) -> str:
+    """Return a summary record as one line of JSON that UTF-8 can hold."""
+    fields = {"v": VERSION, **attrs.asdict(record, recurse=False)}
+    fields["summary"] = [_message_fields(message) for message in record.summary]
+    fields["head"] = [
+        {**_message_fields(message), "position": message.position} for message in record.head
+    ]
+    fields["covered"] = attrs.asdict(record.covered)
+    fields["usage"] = None if record.usage is None else attrs.asdict(record.usage)
+    fields["created_at"] = record.created_at.isoformat()
+    return _encode(fields)
+
+
+def decode_record(text: str | bytes, agent_id: str, *, location: str = "") -> SummaryRecord:
+    """Return the record that :func:`encode_record` wrote.
+
+    Raises:
+        CorruptedRecordError: the text is none, or was written by a newer version.
+    """
+    fields = parse(text, location=location)
+    try:
+        fields.pop("v")
+        return SummaryRecord(
+            **{
+                **fields,
+                "summary": tuple(_message(item, None, None) for item in fields["summary"]),
+                "head": tuple(
+                    _message(item, item["position"], agent_id) for item in fields["head"]
+                ),
+                "covered": Covered(**fields["covered"]),
+                "usage": _usage(fields["usage"]),
+                "created_at": datetime.fromisoformat(fields["created_at"]),
+            }
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptedRecordError(
+            f"no readable summary record at {location}: {error!r}", location=location
+        ) from error
+
+
+def parse(text: str | bytes, *, location: str = "") -> dict[str, Any]:
+    """Return the JSON object in `text`, tags resolved, its version checked.
+
+    Raises:
+        CorruptedRecordError: it is none, or was written by a newer version.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        fields = json.loads(text)
+        if _TAG_TEXT in text:
+            fields = _from_tagged(fields)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptedRecordError(
+            f"unreadable record at {location}: {error}", location=location
+        ) from error
+    version = fields.get("v") if isinstance(fields, dict) else None
+    if type(version) is not int or version < 1:
+        raise CorruptedRecordError(f"no record at {location}", location=location)
+    if version > VERSION:
+        raise CorruptedRecordError(
+            f"the record at {location} has version {version}; this release reads up to "
+            f"{VERSION}: upgrade agent-memory-storage",
+            location=location,
+        )
+    result: dict[str, Any] = fields
+    return result
+
+
+def _message_fields(message: ConversationMessage) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "v": VERSION,
+        "id": message.id,
+        "role": message.role.value,
+        "content": message.content,
+        "timestamp": message.timestamp.isoformat(),
+    }
+    if message.extra:
+        fields["extra"] = message.extra
+    if message.metadata:
+        fields["metadata"] = message.metadata
+    if message.run_id is not None:
+        fields["run_id"] = message.run_id
+    if message.pinned:
+        fields["pinned"] = True
+    if message.usage is not None:
+        fields["usage"] = attrs.asdict(message.usage)
+    return fields
+
+
+_NOTHING: Final = frozen_of({})
+
+
+def _message(
+    fields: Mapping[str, Any], position: int | None, agent_id: str | None
+) -> ConversationMessage:
+    return bare_message(
+        {
+            "role": ParticipantRole(fields["role"]),
+            "content": frozen_of(fields["content"]),
+            "id": fields["id"],
+            "timestamp": datetime.fromisoformat(fields["timestamp"]),
+            "run_id": fields.get("run_id"),
+            "pinned": fields.get("pinned", False),
+            "usage": _usage(fields.get("usage")),
+            "extra": frozen_of(fields["extra"]) if "extra" in fields else _NOTHING,
+            "metadata": frozen_of(fields["metadata"]) if "metadata" in fields else _NOTHING,
+        },
+        position,
+        agent_id,
+    )
+
+
+def _usage(fields: Mapping[str, int] | None) -> Usage | None:
+    return None if fields is None else Usage(**fields)
+
+
+def _note_fields(note: Note) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "id": note.id,
+        "note": note.kind,
+        "data": note.data,
+        "timestamp": note.timestamp.isoformat(),
+    }
+
+
+def _note(fields: Mapping[str, Any]) -> Note:
+    return Note(
+        fields["note"],
+        fields["data"],
+        id=fields["id"],
+        timestamp=datetime.fromisoformat(fields["timestamp"]),
+    )
+
+
+def _encode(fields: dict[str, Any]) -> str:
+    """Encode at C speed; walk the content only when it holds something JSON cannot carry."""
+    try:
+        text = _dump(fields)
+        if _TAG_TEXT not in text and (text.isascii() or _is_unicode(text)):
+            return text
+    except (TypeError, ValueError):  # bytes; an integer too long for decimal text
+        pass
+    return _dump(_to_tagged(fields))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _to_tagged(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if _is_unicode(value) else {_TAG: ["str", _base64(_utf8(value))]}
+    if isinstance(value, bytes):
+        return {_TAG: ["bytes", _base64(value)]}
+    if isinstance(value, dict):
+        if _TAG in value or not all(_is_unicode(key) for key in value):
+            pairs = [[_to_tagged(key), _to_tagged(item)] for key, item in value.items()]
+            return {_TAG: ["dict", pairs]}
+        return {key: _to_tagged(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_to_tagged(item) for item in value]
+    if type(value) is int and value.bit_length() > _MAX_DECIMAL_BITS:
+        return {_TAG: ["int", hex(value)]}
+    return value
+
+
+def _from_tagged(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_tagged(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TAG not in value:
+        return {key: _from_tagged(item) for key, item in value.items()}
+    (kind, payload) = value[_TAG]
+    if kind == "dict":
+        return {_from_tagged(key): _from_tagged(item) for key, item in payload}
+    if kind == "int":
+        return int(payload, 16)
+    plain = base64.b64decode(payload, validate=True)
+    return plain if kind == "bytes" else plain.decode("utf-8", "surrogatepass")
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _utf8(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")

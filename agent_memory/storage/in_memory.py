@@ -1,0 +1,171 @@
+"""The reference store: chats in this process's memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import attrs
+
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord, same_payload
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.requests import conflict
+from agent_memory.storage.summary_store import SummaryStore
+
+
+@attrs.define(eq=False)
+class _Chat:
+    """One chat: ``entries[i]`` has the position ``floor + 1 + i``."""
+
+    floor: int = 0
+    entries: list[Entry] = attrs.field(factory=list)
+    by_id: dict[str, Entry] = attrs.field(factory=dict)
+    records: list[SummaryRecord] = attrs.field(factory=list)
+    created_at: datetime = attrs.field(factory=lambda: datetime.now(UTC))
+    updated_at: datetime = attrs.field(factory=lambda: datetime.now(UTC))
+
+    @property
+    def last(self) -> int:
+        return self.floor + len(self.entries)
+
+    def append(self, key: ChatKey, entries: Sequence[Entry]) -> list[Entry]:
+        for entry in entries:
+            known = self.by_id.get(entry.id)
+            if known is not None and not same_payload(known, entry):
+                raise conflict(key, entry.id)
+        for entry in entries:
+            if entry.id not in self.by_id:
+                placed = entry.placed(self.last + 1, key.agent_id)
+                self.entries.append(placed)
+                self.by_id[entry.id] = placed
+        self.updated_at = datetime.now(UTC)
+        return [self.by_id[entry.id] for entry in entries]
+
+    def forget(self, keep: int) -> int:
+        cut, left = len(self.entries), keep
+        while cut and left:
+            cut -= 1
+            left -= isinstance(self.entries[cut], ConversationMessage)
+        gone = self.entries[: len(self.entries) if keep == 0 else cut]
+        if gone:
+            del self.entries[: len(gone)]
+            self.floor += len(gone)
+            self.records.clear()
+            self.updated_at = datetime.now(UTC)
+        for entry in gone:
+            del self.by_id[entry.id]
+        return sum(isinstance(entry, ConversationMessage) for entry in gone)
+
+
+class InMemoryChatStorage(ChatStorage):
+    """Chats in this process's memory: for tests, short-lived agents, and as the reference.
+
+    Durability: none; everything is gone with the process. Concurrency: any tasks, threads and
+    event loops of this process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._chats: dict[ChatKey, _Chat] = {}
+
+    def __repr__(self) -> str:
+        return f"InMemoryChatStorage({len(self._chats)} chats)"
+
+    async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        with self._lock:
+            chat = self._chats.get(key)
+            if chat is None:
+                chat = self._chats[key] = _Chat()
+            return LogSlice(chat.append(key, entries), chat.floor)
+
+    async def _read(
+        self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
+    ) -> LogSlice:
+        with self._lock:
+            chat = self._chats.get(key)
+            if chat is None:
+                return LogSlice([])
+            start = max(0, after - chat.floor)
+            stop = len(chat.entries)
+            if first is not None:
+                stop = min(stop, start + first)
+            if last is not None:
+                start = max(start, stop - last)
+            return LogSlice(chat.entries[start:stop], chat.floor)
+
+    async def _forget(self, key: ChatKey, keep: int) -> int:
+        with self._lock:
+            chat = self._chats.get(key)
+            return 0 if chat is None else chat.forget(keep)
+
+    async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
+        with self._lock:
+            infos = [
+                ChatInfo(key, chat.floor, chat.last, chat.created_at, chat.updated_at)
+                for key, chat in self._chats.items()
+                if chat.entries
+                and user_id in (None, key.user_id)
+                and session_id in (None, key.session_id)
+            ]
+        for info in sorted(infos, key=lambda info: info.key):
+            yield info
+
+    async def _purge(self, older_than: timedelta) -> int:
+        before = datetime.now(UTC) - older_than
+        with self._lock:
+            dead = [
+                key
+                for key, chat in self._chats.items()
+                if not chat.entries and chat.updated_at <= before
+            ]
+            for key in dead:
+                del self._chats[key]
+        return len(dead)
+
+    async def _close(self) -> None:
+        with self._lock:
+            self._chats.clear()
+
+    def summaries(self) -> SummaryStore:
+        """Return the records, which live beside the chats."""
+        return _InMemorySummaries(self._chats, self._lock)
+
+
+@attrs.frozen
+class _InMemorySummaries(SummaryStore):
+    _chats: dict[ChatKey, _Chat]
+    _lock: threading.Lock
+
+    async def save_summary(
+        self, key: ChatKey, record: SummaryRecord, *, replaces: str | None
+    ) -> bool:
+        with self._lock:
+            chat = self._chats.get(key)
+            if chat is None or not record.fits(chat.floor, chat.last):
+                return False
+            newest = chat.records[-1].id if chat.records else None
+            if newest == replaces and newest != record.id:
+                chat.records.append(record)
+                return True
+            return newest == record.id
+
+    async def load_summary(self, key: ChatKey) -> SummaryRecord | None:
+        with self._lock:
+            chat = self._chats.get(key)
+            return chat.records[-1] if chat is not None and chat.records else None
+
+    async def list_summaries(self, key: ChatKey) -> list[SummaryRecord]:
+        with self._lock:
+            chat = self._chats.get(key)
+            return [] if chat is None else list(chat.records)
+
+    async def forget_summaries(self, key: ChatKey) -> int:
+        with self._lock:
+            chat = self._chats.get(key)
+            if chat is None:
+                return 0
+            gone = len(chat.records)
+            chat.records.clear()
+            return gone

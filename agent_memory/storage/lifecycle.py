@@ -1,0 +1,92 @@
+"""Opening a store once, whichever loop or thread uses it first, and closing it once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Final, Literal, Self, final
+
+from agent_memory.errors import StorageClosedError
+from agent_memory.storage.settling import result_of, settle
+
+# One lock for all stores: it is held for a few assignments only, and a store of a user's own
+# need not call super().__init__() to have one.
+_lock: Final = threading.Lock()
+
+
+class Lifecycle:
+    """What opens at its first use and is closed once."""
+
+    _phase: Literal["new", "open", "closed"] = "new"
+    _opening: Future[None] | None = None
+
+    async def _open(self) -> None:
+        """Open what the store needs; called once, before anything else."""
+
+    async def _close(self) -> None:
+        """Close what the store opened itself; called once, also if it was never opened."""
+
+    @final
+    async def aclose(self) -> None:
+        """Close the store. Twice is fine; later calls raise ``StorageClosedError``."""
+        with _lock:
+            closed_before, self._phase = self._phase == "closed", "closed"
+        if not closed_before:
+            await settle(self._close())
+
+    async def __aenter__(self) -> Self:
+        await self._ready()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @final
+    async def _ready(self) -> None:
+        """Open the store at its first use; at once when it is open.
+
+        Raises:
+            StorageClosedError: it has been closed.
+        """
+        if self._phase == "open":
+            return
+        if self._phase == "new":
+            await settle(self._open_once())
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
+        if self._phase == "closed":
+            raise StorageClosedError(f"{type(self).__name__} is closed")
+
+    async def _open_once(self) -> None:
+        with _lock:
+            if self._phase != "new":
+                return
+            opening, mine = self._opening, Future[None]()
+            if opening is None:
+                self._opening = mine
+        if opening is not None:
+            await result_of(opening)
+            return
+        try:
+            await self._open()
+        except BaseException as error:
+            self._opening = None
+            mine.set_exception(error)
+            raise
+        await self._opened()
+        mine.set_result(None)
+
+    async def _opened(self) -> None:
+        with _lock:
+            self._opening = None
+            if self._phase == "new":
+                self._phase = "open"
+                return
+        await self._close()  # it was closed while it opened

@@ -1,0 +1,95 @@
+"""Checking what callers ask of a store, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agent_memory.errors import InvalidRequestError, StorageConflictError
+from agent_memory.ids import check_id
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import Entry, Note, same_payload
+
+
+def checked_messages(messages: object) -> list[ConversationMessage]:
+    """Return a batch as a list.
+
+    Raises:
+        InvalidRequestError: it is no iterable of messages.
+    """
+    if isinstance(messages, ConversationMessage):
+        raise InvalidRequestError(
+            "save_chat_messages takes a list of messages; for one, use save_chat_message"
+        )
+    if not isinstance(messages, Iterable):
+        raise InvalidRequestError(
+            f"new_messages must be a list of messages, not {type(messages).__name__}"
+        )
+    batch = list(messages)
+    for index, message in enumerate(batch):
+        if not isinstance(message, ConversationMessage):
+            raise InvalidRequestError(
+                f"new_messages[{index}] must be a ConversationMessage, not "
+                f"{type(message).__name__}; make one with ConversationMessage(role, content)"
+            )
+    return batch
+
+
+def checked_note(note: object) -> Note:
+    """Return a note that may be written.
+
+    Raises:
+        InvalidRequestError: it is no note, or of a kind that only stores make.
+    """
+    if not isinstance(note, Note):
+        raise InvalidRequestError(f"note must be a Note, not {type(note).__name__}")
+    if note.kind == "corrupted":
+        raise InvalidRequestError("notes of kind 'corrupted' are made by stores alone")
+    return note
+
+
+def without_repeats(key: ChatKey, entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a batch, each id once.
+
+    Raises:
+        StorageConflictError: two entries share an id and differ.
+    """
+    by_id: dict[str, Entry] = {}
+    for entry in entries:
+        known = by_id.setdefault(entry.id, entry)
+        if known is not entry and not same_payload(known, entry):
+            raise conflict(key, entry.id)
+    return list(by_id.values())
+
+
+def conflict(key: ChatKey, message_id: str) -> StorageConflictError:
+    """The error for an id that is already in the chat with another payload."""
+    return StorageConflictError(
+        f"message id {message_id!r} is already in the chat of {key} with another role, content "
+        "or extra; nothing was stored. Give a changed message a new id",
+        key=key,
+    )
+
+
+def checked_count(value: object, name: str) -> int:
+    """Return a whole number of at least 0.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
+    if type(value) is not int or value < 0:
+        raise InvalidRequestError(f"{name} must be a whole number of at least 0, not {value!r}")
+    return value
+
+
+def check_scope_ids(user_id: object, session_id: object) -> None:
+    """Check the optional ids of a listing or deletion.
+
+    Raises:
+        InvalidRequestError: one is no id, or a session is given without its user.
+    """
+    if user_id is not None:
+        check_id(user_id, "user_id")
+    if session_id is not None:
+        if user_id is None:
+            raise InvalidRequestError("session_id is given without user_id; give both")
+        check_id(session_id, "session_id")
