@@ -1,0 +1,26 @@
+"""What you need to test a storage of your own, or code that uses one.
+
+:class:`ChatStorageTests` is the contract as a pytest class (extra ``testing``)::
+
+    class TestMyStorage(ChatStorageTests):
+        @pytest.fixture
+        def make_storage(self, tmp_path):
+            return functools.partial(MyStorage, tmp_path / "chats")
+
+The doubles need no pytest: :class:`SlowChatStorage`, :class:`FlakyChatStorage`,
+:class:`GatedChatStorage`, :class:`CountingChatStorage` wrap any store, and
+:class:`ScriptedSummarizer` stands in for a model.
+"""
+
+from typing import TYPE_CHECKING
+
+from agent_memory._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from agent_memory.testing.contract import ChatStorageTests
+
+__all__ = ["ChatStorageTests"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__, {"ChatStorageTests": "agent_memory.testing.contract"}, globals()
+)
