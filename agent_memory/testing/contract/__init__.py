@@ -1,15 +1,17 @@
 """The contract of :class:`agent_memory.ChatStorage` as tests; see :class:`ChatStorageTests`."""
 
+import importlib
 from importlib.resources import files
 
 from agent_memory.errors import MissingDependencyError
 
-try:
-    import hypothesis as _hypothesis  # noqa: F401  (asked for here, used by the modules below)
-    import pytest
-    import pytest_asyncio as _pytest_asyncio  # noqa: F401  (as above)
-except ImportError as error:
-    raise MissingDependencyError(error.name or "pytest", "testing") from error
+for _needed in ("pytest", "pytest_asyncio", "hypothesis"):
+    try:
+        importlib.import_module(_needed)
+    except ImportError as error:
+        raise MissingDependencyError(_needed.replace("_", "-"), "testing") from error
+
+import pytest  # noqa: E402  (known to be there now)
 
 # Before they are imported: their asserts shall tell what they compared.
 pytest.register_assert_rewrite(

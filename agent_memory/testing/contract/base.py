@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence, Sized
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import pytest
 import pytest_asyncio
@@ -130,36 +130,40 @@ def record_at(
 ) -> SummaryRecord:
     """Make a summary record that covers these stored messages."""
     first, last = messages[0], messages[-1]
-    return SummaryRecord(
-        **{
-            "summary": (user("what was said so far"),),
-            "head": (),
-            "position": last.position,
-            "message_id": last.id,
-            "floor": floor,
-            "covered": Covered(first.position or 0, last.position or 0, len(messages)),
-            **fields,
-        }
-    )
+    given: dict[str, Any] = {
+        "summary": (user("what was said so far"),),
+        "head": (),
+        "position": last.position,
+        "message_id": last.id,
+        "floor": floor,
+        "covered": Covered(first.position or 0, last.position or 0, len(messages)),
+    }
+    return SummaryRecord(**{**given, **fields})
 
 
 def assert_same(given: Any, got: Any, path: str = "content") -> None:
     """Assert equality by value, type and key order; frozen containers count as plain ones."""
+    steps: Any
     if isinstance(given, dict):
         assert isinstance(got, dict), path
-        assert list(given) == list(got), path
-        for name in given:
-            assert_same(given[name], got[name], f"{path}[{name!r}]")
+        steps = cast("dict[str, Any]", given)
+        assert list(steps) == list(cast("dict[str, Any]", got)), path
     elif isinstance(given, list):
         assert isinstance(got, list), path
-        assert len(given) == len(got), path
-        for index, item in enumerate(given):
-            assert_same(item, got[index], f"{path}[{index}]")
+        steps = range(len(cast("Sized", given)))
+        assert len(steps) == len(cast("Sized", got)), path
     else:
-        assert type(given) is type(got), path
-        assert given == got, path
-        if isinstance(given, float):
-            assert math.copysign(1, given) == math.copysign(1, got), path
+        _assert_same_scalar(given, got, path)
+        return
+    for step in steps:
+        assert_same(given[step], got[step], f"{path}[{step!r}]")
+
+
+def _assert_same_scalar(given: Any, got: Any, path: str) -> None:
+    assert type(given) is type(got), path
+    assert given == got, path
+    if isinstance(given, float):
+        assert math.copysign(1, given) == math.copysign(1, got), path
 
 
 def assert_same_messages(

@@ -218,7 +218,7 @@ def _in_process(
     """Save `count` messages in a process of its own and return the positions it was told."""
 
     def run() -> list[int | None]:
-        done = subprocess.run(  # noqa: S603  (our own interpreter and module)
+        done = subprocess.run(
             [sys.executable, "-m", "agent_memory.testing.saver"],
             input=pickle.dumps((make_storage, ids(), name, count)),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -14,11 +14,11 @@ from agent_memory.testing.contract.base import ContractBase, contents, ids, raw,
 
 # Ids that joining, path handling, collations and normalisation take for one another.
 _ALIKE: Final = (
-    "a#b", "b#c", "a", "b", "A", "a/b", "a_b", "a\\b", "a:b", "a%b", "a%2Fb", "%", "..", ".", "...",
-    "/", "//", "\\", "../a", "a ", " a", " ", "  ", "a\n", "\n", "a\t", "CON", "con", "nul.txt",
-    "caf\u00e9", "cafe\u0301", "CAF\u00c9", "stra\u00dfe", "strasse", "\u212b", "\u00c5",
-    "😀", "😁", "x" * 255, "x" * 254 + "y", "é" * 127, "X" * 255, "a'b", 'a"b', "a;b", "a*b", "a?b",
-    "a.jsonl", "a~", "\ufeffa", "\u200ba", "\x7f", "\x01", "0", "00", "null",
+    "a#b", "b#c", "a", "b", "A", "a/b", "a_b", "a\\b", "a:b", "a%b", "a%2Fb", "%", "..", ".",
+    "...", "/", "//", "\\", "../a", "a ", " a", " ", "  ", "a\n", "\n", "a\t", "CON", "con",
+    "nul.txt", "caf\u00e9", "cafe\u0301", "CAF\u00c9", "stra\u00dfe", "strasse", "\u212b",
+    "\u00c5", "😀", "😁", "x" * 255, "x" * 254 + "y", "é" * 127, "X" * 255, "a'b", 'a"b', "a;b",
+    "a*b", "a?b", "a.jsonl", "a~", "\ufeffa", "\u200ba", "\x7f", "\x01", "0", "00", "null",
 )  # fmt: skip
 
 _TRIPLES: Final = (
@@ -140,17 +140,17 @@ async def _isolated(storage: ChatStorage, keys: list[ChatKey]) -> None:
     assert [info.key async for info in storage.list_chats()] == sorted(keys)
 
 
-def _chat_calls(storage: ChatStorage) -> list[Callable[..., Awaitable[Any]]]:
-    async def iterate(*key: str) -> None:
-        async for _ in storage.iter_chat(*key):
+def _chat_calls(storage: ChatStorage) -> list[Callable[[str, str, str], Awaitable[Any]]]:
+    async def iterate(user_id: str, session_id: str, agent_id: str) -> None:
+        async for _ in storage.iter_chat(user_id, session_id, agent_id):
             pass
 
     return [
-        lambda *key: storage.save_chat_message(*key, user()),
-        lambda *key: storage.save_chat_messages(*key, []),
-        lambda *key: storage.fetch_chat(*key),
-        lambda *key: storage.fetch_chat_since(*key, 0),
-        lambda *key: storage.trim_chat(*key, 1),
-        lambda *key: storage.delete_chat(*key),
+        lambda u, s, a: storage.save_chat_message(u, s, a, user()),
+        lambda u, s, a: storage.save_chat_messages(u, s, a, []),
+        lambda u, s, a: storage.fetch_chat_since(u, s, a, 0),
+        lambda u, s, a: storage.trim_chat(u, s, a, 1),
+        storage.fetch_chat,
+        storage.delete_chat,
         iterate,
     ]
