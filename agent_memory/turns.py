@@ -1,0 +1,354 @@
+"""Which messages belong together, and where a history may therefore be cut.
+
+A *group* is indivisible: a user's message; a system message; an assistant's message with its
+tool calls, the reasoning that belongs to it, and all their results, however these come (parallel,
+out of order, in one message or several, with other messages between, which then belong to the
+group too). Everything here is a pure function of the messages, takes linear time, and works for
+all of the providers' forms and for mixtures of them.
+
+Rules where a history is not what a provider would take:
+
+- A result belongs to the call with its id, wherever that is. A second result for the same call
+  (an interim one, then the final one) stays in the same group; the first one counts.
+- An id that is called several times is matched with the latest call that still waits. What fits
+  none (a stray) is left where it is: in the group of the message before it.
+- Calls wait only until another message than a result comes; then they are *dead*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import attrs
+
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.shapes import Part, parts
+
+GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
+
+_SYSTEM: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
+_USER: Final = ParticipantRole.USER
+
+
+@attrs.frozen
+class Group:
+    """Messages ``start`` to ``stop`` (exclusive) of a history, which must not be parted.
+
+    Args:
+        start: index of its first message.
+        stop: index after its last message.
+        kind: ``exchange`` when it holds tool calls; ``results`` for results at the very start of
+            a history, whose calls are not in it; else by whose message it is.
+        open: it is the last group and still waits: for results of its calls, or for what its
+            reasoning leads to.
+    """
+
+    start: int
+    stop: int
+    kind: GroupKind
+    open: bool = False
+
+
+@attrs.frozen
+class CallSite:
+    """A call, or a result, and where it is.
+
+    Args:
+        index: of the message it is in.
+        id: of the call; None for a result that names none.
+    """
+
+    index: int
+    id: str | None
+
+
+class _Facts(NamedTuple):
+    """What matters of one message here."""
+
+    role: ParticipantRole
+    calls: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    results: tuple[str | None, ...] = ()
+    has_calls: bool = False
+    has_results: bool = False
+    says: bool = False
+    only_thinks: bool = False
+
+    @property
+    def answers_user(self) -> bool:
+        return self.role is _ASSISTANT and self.says and not self.has_calls
+
+    @property
+    def asks(self) -> bool:
+        return self.role is _USER and self.says and not self.has_results
+
+
+def _facts(message: ConversationMessage) -> _Facts:
+    content = message.content
+    if isinstance(content, str) and not message.extra and message.role is not ParticipantRole.TOOL:
+        return _Facts(message.role, says=bool(content) and not content.isspace())
+    held = parts(message)
+    calls = dict.fromkeys(part.id for part in held if part.kind == "call" and part.id)
+    given = [part.id for part in held if part.kind == "result"]
+    # A call that is answered within its own message (as of what the provider runs) is done.
+    results = tuple(call_id for call_id in given if call_id not in calls)
+    waits = dict.fromkeys(part.id for part in held if part.waits and part.id)
+    return _Facts(
+        message.role,
+        calls=tuple(calls),
+        waits=tuple(call_id for call_id in waits if call_id not in given),
+        results=results,
+        has_calls=any(part.kind == "call" and not part.hosted for part in held),
+        has_results=bool(results) or message.role is ParticipantRole.TOOL,
+        says=any(_says(part) for part in held),
+        only_thinks=message.role is _ASSISTANT
+        and bool(held)
+        and all(part.kind == "reasoning" for part in held),
+    )
+
+
+def _says(part: Part) -> bool:
+    return part.kind == "media" or (part.kind == "text" and bool(part.text.strip()))
+
+
+class _Trace:
+    """One pass over a history: which neighbours belong together, and what became of the calls."""
+
+    def __init__(self, messages: Sequence[ConversationMessage]) -> None:
+        self.facts: Final = [_facts(message) for message in messages]
+        self.waiting: dict[str, int] = {}
+        """Calls of the exchange at the end, and where they are."""
+        self.surplus: list[CallSite] = []
+        """Results that no call waits for: strays, and all but the first of one call."""
+        self.unanswered: dict[tuple[int, str], None] = {}
+        self._bonds: Final = [0] * (len(self.facts) + 1)
+        self._latest: Final[dict[str, int]] = {}
+        self._reused: Final[set[str]] = set()
+        self._thinking = False
+        for index, facts in enumerate(self.facts):
+            follows = index > 0 and facts.role is _ASSISTANT is self.facts[index - 1].role
+            # Parallel calls may come as items of their own: the turn goes on.
+            continues = follows and bool(self.waiting) and not facts.answers_user
+            self._bind(index, facts, follows=follows, continues=continues)
+            if not continues and not facts.has_results:
+                self.waiting = {}
+            self._call(index, facts)
+            self._answer(index, facts)
+            if facts.has_results and facts.says and facts.role is _USER:
+                # A word of the user's beside the results ends the wait like any other message.
+                self.waiting = {}
+
+    def _bond(self, first: int, last: int) -> None:
+        """Keep messages `first` to `last` (inclusive) together."""
+        if first < last:
+            self._bonds[first + 1] += 1
+            self._bonds[last + 1] -= 1
+
+    def _bind(self, index: int, facts: _Facts, *, follows: bool, continues: bool) -> None:
+        """Keep a message with the one before it, where its kind alone demands that."""
+        # An item of reasoning is valid only with the items of the same reply that follow it.
+        self._thinking = self._thinking and follows
+        if index and (facts.has_results or continues or self._thinking):
+            self._bond(index - 1, index)
+        self._thinking = self._thinking or facts.only_thinks
+
+    def _call(self, index: int, facts: _Facts) -> None:
+        for call_id in facts.calls:
+            if call_id in self._latest:
+                self._reused.add(call_id)
+            self._latest[call_id] = index
+        for call_id in facts.waits:
+            self.unanswered[index, call_id] = None
+            self.waiting[call_id] = index
+
+    def _answer(self, index: int, facts: _Facts) -> None:
+        for call_id in facts.results:
+            called = None if call_id is None else self._latest.get(call_id)
+            if call_id is None or called is None:
+                self.surplus.append(CallSite(index, call_id))
+                continue
+            waited = (called, call_id) in self.unanswered
+            if waited:
+                del self.unanswered[called, call_id]
+                self.waiting.pop(call_id, None)
+            elif self.facts[called].has_calls:
+                self.surplus.append(CallSite(index, call_id))
+            if waited or call_id not in self._reused:
+                self._bond(called, index)
+
+    @property
+    def open(self) -> bool:
+        return bool(self.waiting) or (bool(self.facts) and self.facts[-1].only_thinks)
+
+    def starts(self) -> list[int]:
+        """Where groups begin."""
+        found: list[int] = []
+        depth = 0
+        for index in range(len(self.facts)):
+            depth += self._bonds[index]
+            if not depth:
+                found.append(index)
+        return found
+
+    def kind(self, start: int, stop: int) -> GroupKind:
+        if any(facts.has_calls for facts in self.facts[start:stop]):
+            return "exchange"
+        first = self.facts[start]
+        if first.has_results:
+            return "results"
+        if first.role in _SYSTEM:
+            return "system"
+        return "user" if first.role is _USER else "assistant"
+
+
+def group(messages: Sequence[ConversationMessage]) -> list[Group]:
+    """Split a history into its indivisible groups, in order and without gaps.
+
+    A group that is not open stays as it is when the history goes on, unless a late result of
+    one of its calls, or a stray result right after it, comes: then groups join. Groups never
+    part.
+    """
+    trace = _Trace(messages)
+    starts = trace.starts()
+    end = len(trace.facts)
+    return [
+        Group(start, stop, trace.kind(start, stop), open=stop == end and trace.open)
+        for start, stop in pairwise([*starts, end])
+    ]
+
+
+def cut_points(messages: Sequence[ConversationMessage]) -> list[int]:
+    """All indexes at which a history may be cut in two, rising.
+
+    0 is always among them; the length is, unless the history ends in an open group.
+    """
+    trace = _Trace(messages)
+    starts = trace.starts() or [0]
+    return starts if trace.open or not trace.facts else [*starts, len(trace.facts)]
+
+
+def safe_start(messages: Sequence[ConversationMessage], index: int) -> int:
+    """The largest legal cut that is not after `index`.
+
+    Args:
+        messages: the history.
+        index: where a cut is wanted; 0 or more, more than the length means the length.
+
+    Raises:
+        InvalidRequestError: `index` is negative.
+    """
+    if index < 0:
+        raise InvalidRequestError(f"index must be at least 0, not {index}")
+    return max(cut for cut in cut_points(messages) if cut <= index)
+
+
+def split_recent(
+    messages: Sequence[ConversationMessage], keep_last: int
+) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
+    """Split a history into what to summarize and what to keep; for writers of summarizers.
+
+    Args:
+        messages: the history.
+        keep_last: how many pairs of messages (user and assistant) to keep, at least 1. The kept
+            part is widened to whole groups, so that no tool exchange is torn.
+
+    Returns:
+        the old messages and the recent ones; together they are the history.
+
+    Raises:
+        InvalidRequestError: `keep_last` is not an int of at least 1.
+    """
+    if type(keep_last) is not int or keep_last < 1:
+        raise InvalidRequestError(f"keep_last must be an int of at least 1, not {keep_last!r}")
+    cut = safe_start(messages, max(0, len(messages) - 2 * keep_last))
+    return list(messages[:cut]), list(messages[cut:])
+
+
+def is_open(messages: Sequence[ConversationMessage]) -> bool:
+    """Whether a history ends in an exchange that still waits for results.
+
+    Reasoning at the very end waits too, for what it leads to. Any other message after the calls
+    than a result of theirs ends the wait: whatever is unanswered then is dead.
+    """
+    return _Trace(messages).open
+
+
+def open_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
+    """The calls that a history, at its end, still waits for."""
+    return [CallSite(index, call_id) for call_id, index in _Trace(messages).waiting.items()]
+
+
+def dead_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
+    """The calls that have no result and do not wait for one any more."""
+    trace = _Trace(messages)
+    waiting = {(index, call_id) for call_id, index in trace.waiting.items()}
+    return [CallSite(*site) for site in trace.unanswered if site not in waiting]
+
+
+def surplus_results(messages: Sequence[ConversationMessage]) -> list[CallSite]:
+    """Results without a call before them, and all but the first result of one call."""
+    return _Trace(messages).surplus
+
+
+def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]:
+    """The user's messages since the assistant's last answer, as runs of neighbours.
+
+    An answer says something and calls nothing; a message with calls, or with reasoning alone,
+    is none. Messages that hold tool results are not questions.
+    """
+    facts = [_facts(message) for message in messages]
+    answers = (index for index in reversed(range(len(facts))) if facts[index].answers_user)
+    found: list[range] = []
+    for index in range(next(answers, -1) + 1, len(facts)):
+        if not facts[index].asks:
+            continue
+        if found and found[-1].stop == index:
+            found[-1] = range(found[-1].start, index + 1)
+        else:
+            found.append(range(index, index + 1))
+    return found
+
+
+def unanswered_question(messages: Sequence[ConversationMessage]) -> range | None:
+    """The first of :func:`unanswered_questions`: what the work in progress is about; or None."""
+    return next(iter(unanswered_questions(messages)), None)
+
+
+def runs(messages: Sequence[ConversationMessage]) -> list[range]:
+    """The runs of a history, as ranges of indexes that cover it.
+
+    A run is a block of neighbours with one ``run_id``; an id that comes back later opens a new
+    one, and neighbours without an id form one. A history without any run id is split where the
+    user speaks after somebody else did (what precedes the first such message belongs to it).
+    """
+    if all(message.run_id is None for message in messages):
+        starts = _user_turns(messages)
+    else:
+        ids = [message.run_id for message in messages]
+        starts = [index for index in range(1, len(ids)) if ids[index] != ids[index - 1]]
+    bounds = [0, *starts, len(messages)] if messages else []
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
+def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
+    trace = _Trace(messages)
+    asks = [facts.asks for facts in trace.facts]
+    legal = set(trace.starts())
+    first = next((index for index, asked in enumerate(asks) if asked), len(asks))
+    return [
+        index
+        for index in range(first + 1, len(asks))
+        if asks[index] and not asks[index - 1] and index in legal
+    ]
+
+
+def leading_system(messages: Sequence[ConversationMessage]) -> int:
+    """How many system (or developer) messages a history begins with."""
+    for index, message in enumerate(messages):
+        if message.role not in _SYSTEM:
+            return index
+    return len(messages)
