@@ -1,0 +1,150 @@
+"""What a summarizer needs of a language model, and how a model fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+import attrs
+
+from agent_memory.errors import InvalidRequestError, SummarizerError
+from agent_memory.messages import Usage
+
+
+@attrs.frozen
+class Completion:
+    """A model's answer.
+
+    Args:
+        text: what it said, reasoning left out.
+        usage: what the provider reported; zeros where it reported nothing.
+    """
+
+    text: str
+    usage: Usage = attrs.field(factory=Usage)
+
+
+class ModelError(SummarizerError):
+    """A model gave no usable answer.
+
+    Args:
+        message: what happened.
+        transient: whether the same request may succeed later.
+        retry_after: seconds the provider asks to wait, or None.
+        usage: what the failed request cost, where the provider said so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        transient: bool = False,
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.transient = transient
+        self.retry_after = retry_after
+        self.usage = usage or Usage()
+
+
+class ContextOverflowError(ModelError):
+    """The request is longer than the model's window. A shorter one may succeed."""
+
+
+class TruncatedAnswerError(ModelError):
+    """The answer ended at its limit of tokens, not where the model would have ended it."""
+
+
+class RefusedError(ModelError):
+    """The model, or a filter around it, refused to answer."""
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """A language model that answers one instruction about one text."""
+
+    async def complete(self, instruction: str, transcript: str, **parameters: Any) -> Completion:
+        """Return the model's answer.
+
+        Args:
+            instruction: what to do; the system prompt.
+            transcript: what to do it with; the user's message.
+            parameters: whatever the provider takes, such as ``temperature``, and
+                ``max_output_tokens``, the longest answer, under that name for all providers.
+
+        Raises:
+            ModelError: there is no usable answer. Other exceptions are told apart by
+                :func:`as_model_error`.
+        """
+        ...
+
+
+ModelFunction: TypeAlias = Callable[..., Awaitable["Completion | str"]]
+"""``async def ask(instruction, transcript, **parameters)`` serves as a model, too."""
+
+
+@attrs.frozen
+class _FunctionModel:
+    function: ModelFunction
+
+    async def complete(self, instruction: str, transcript: str, **parameters: Any) -> Completion:
+        answer = await self.function(instruction, transcript, **parameters)
+        return Completion(answer) if isinstance(answer, str) else answer
+
+
+def as_chat_model(llm: ChatModel | ModelFunction) -> ChatModel:
+    """Return a model for what callers pass: a :class:`ChatModel` or an async function.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    if isinstance(llm, ChatModel):
+        return llm
+    if callable(llm):
+        return _FunctionModel(llm)
+    raise InvalidRequestError(
+        "llm must have an async method complete(instruction, transcript, **parameters) or be "
+        f"such a function; {type(llm).__name__} is neither"
+    )
+
+
+_TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""Request time-out, conflict, too early, rate limit, server trouble, overloaded (529 is
+Anthropic's, https://docs.anthropic.com/en/api/errors)."""
+_TRANSIENT_NAMES: Final = ("timeout", "connect", "throttl", "unavailable", "disconnected")
+
+
+def as_model_error(error: Exception) -> ModelError:
+    """Return a foreign exception as a :class:`ModelError`, with the original as its cause.
+
+    An HTTP status decides whether it is transient, wherever the SDK keeps it; else the name.
+    """
+    if isinstance(error, ModelError):
+        return error
+    status = http_status(error)
+    if status is not None:
+        transient = status in _TRANSIENT_STATUS
+    else:
+        name = type(error).__name__.lower()
+        transient = isinstance(error, TimeoutError | ConnectionError) or any(
+            word in name for word in _TRANSIENT_NAMES
+        )
+    translated = ModelError(f"{type(error).__name__}: {error}", transient=transient)
+    translated.__cause__ = error
+    return translated
+
+
+def http_status(error: BaseException) -> int | None:
+    """Return the HTTP status that an SDK's exception carries, if it carries one."""
+    status = getattr(error, "status_code", None)
+    if type(status) is int:
+        return status
+    # botocore's ClientError keeps the whole answer, as dicts.
+    metadata = _entry(getattr(error, "response", None), "ResponseMetadata")
+    status = _entry(metadata, "HTTPStatusCode")
+    return status if type(status) is int else None
+
+
+def _entry(mapping: object, name: str) -> Any:
+    return cast("dict[str, Any]", mapping).get(name) if isinstance(mapping, dict) else None

@@ -1,0 +1,23 @@
+"""Summarizers, and what they are made of; see :mod:`agent_memory.summarizers.base`."""
+
+from typing import TYPE_CHECKING
+
+from agent_memory._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from agent_memory.summarizers.base import Summarizer, SummaryResult
+    from agent_memory.summarizers.extractive import ExtractiveSummarizer
+    from agent_memory.summarizers.sliding_window import SlidingWindowSummarizer
+
+__all__ = ["ExtractiveSummarizer", "SlidingWindowSummarizer", "Summarizer", "SummaryResult"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "ExtractiveSummarizer": "agent_memory.summarizers.extractive",
+        "SlidingWindowSummarizer": "agent_memory.summarizers.sliding_window",
+        "Summarizer": "agent_memory.summarizers.base",
+        "SummaryResult": "agent_memory.summarizers.base",
+    },
+    globals(),
+)

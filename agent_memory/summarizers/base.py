@@ -1,0 +1,187 @@
+"""What a summarizer is and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+import attrs
+
+from agent_memory.errors import InvalidSummaryError
+from agent_memory.ids import check_id, new_id
+from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
+from agent_memory.shapes import text_message, text_of
+
+SUMMARY_TITLE: Final = "Summary of the earlier conversation"
+"""How every summary that this library words begins, so that a model knows what it reads."""
+
+_ID_PREFIX: Final = "summary-"
+
+
+def new_summary_id() -> str:
+    """Return an id for a summary and its message: recognisable, and never given to another."""
+    return _ID_PREFIX + new_id()
+
+
+def summary_message(
+    body: str,
+    *,
+    like: ConversationMessage | None,
+    summary_id: str,
+    role: ParticipantRole | str = ParticipantRole.USER,
+    note: str = "",
+    run_id: str | None = None,
+) -> ConversationMessage:
+    """Return the message that stands for what was summarized.
+
+    Args:
+        body: the summary itself.
+        like: a message of the chat, the newest at best; the summary takes its shape.
+        summary_id: the message's id, see :func:`new_summary_id`.
+        role: who says it. Every provider takes ``"user"`` anywhere.
+        note: said in brackets behind the title, such as how the summary was made.
+        run_id: the run the summary belongs to; a run of its own at best.
+    """
+    title = f"{SUMMARY_TITLE} ({note}):" if note else f"{SUMMARY_TITLE}:"
+    return text_message(
+        role, f"{title}\n\n{body.strip()}", like=like, id=summary_id, run_id=run_id
+    )
+
+
+def is_summary(message: ConversationMessage) -> bool:
+    """Whether :func:`summary_message` made the message.
+
+    The id decides, which only the application can choose: a user who writes the title into a
+    chat makes no summary.
+    """
+    return message.id.startswith(_ID_PREFIX) and text_of(message).startswith(SUMMARY_TITLE)
+
+
+def summary_body(message: ConversationMessage) -> str:
+    """Return what a message of :func:`summary_message` says below its title."""
+    return text_of(message).partition("\n\n")[2]
+
+
+def _messages(value: object) -> Any:
+    # A text stays one until the whole result is known, see __attrs_post_init__.
+    if isinstance(value, str):
+        if not value.strip():
+            raise InvalidSummaryError("the summary is blank; return None to summarize nothing")
+        return value
+    if isinstance(value, ConversationMessage):
+        return (value,)
+    if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray):
+        raise InvalidSummaryError(
+            f"a summary is a text, a message or several messages, not {type(value).__name__}"
+        )
+    return _checked(cast("Sequence[object]", value))
+
+
+def _checked(value: Sequence[object]) -> tuple[ConversationMessage, ...]:
+    checked: list[ConversationMessage] = []
+    for item in value:
+        if not isinstance(item, ConversationMessage):
+            raise InvalidSummaryError(
+                f"a summary is made of ConversationMessages, not of {type(item).__name__}"
+            )
+        checked.append(item)
+    return tuple(checked)
+
+
+def _kept(value: object) -> tuple[ConversationMessage, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidSummaryError(
+            f"messages_to_keep is a list of messages, not {type(value).__name__}"
+        )
+    return _checked(cast("Sequence[object]", value))
+
+
+def _id_or_new(value: str) -> str:
+    return value or new_summary_id()
+
+
+def _optional_id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        check_id(value, attribute.name)
+
+
+def _usage(_instance: object, _attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, Usage):
+        raise InvalidSummaryError(f"usage must be a Usage or None, not {type(value).__name__}")
+
+
+@attrs.frozen
+class SummaryResult:
+    """What a summarizer made of a history.
+
+    Args:
+        summary: a text, a message, or several messages that stand for everything that is not
+            kept. A text becomes one message of role ``user`` under the title
+            :data:`SUMMARY_TITLE`, in the shape of the newest kept message. ``()`` is no summary
+            at all: what is not kept is only left out.
+        messages_to_keep: the newest messages, as they were given.
+        last_summarized_run_id: the newest run that is summarized as a whole, or None where
+            the cut lies within a run or the history has no runs.
+        summary_id: names the summary; generated where it is empty.
+        usage: what the summary cost, or None where that is unknown.
+
+    Raises:
+        InvalidSummaryError: the summary is blank, or something is not as said above.
+    """
+
+    summary: tuple[ConversationMessage, ...] = attrs.field(converter=_messages)
+    messages_to_keep: tuple[ConversationMessage, ...] = attrs.field(default=(), converter=_kept)
+    last_summarized_run_id: str | None = attrs.field(default=None, validator=_optional_id)
+    summary_id: str = attrs.field(default="", converter=_id_or_new)
+    usage: Usage | None = attrs.field(default=None, validator=_usage)
+
+    def __attrs_post_init__(self) -> None:
+        check_id(self.summary_id, "summary_id")
+        given: object = self.summary
+        if isinstance(given, str):
+            like = self.messages_to_keep[-1] if self.messages_to_keep else None
+            message = summary_message(given, like=like, summary_id=self.summary_id)
+            object.__setattr__(self, "summary", (message,))
+
+    @property
+    def messages(self) -> list[ConversationMessage]:
+        """The summary, then what is kept: the history as the model should see it."""
+        return [*self.summary, *self.messages_to_keep]
+
+
+SummarizerFunction: TypeAlias = Callable[
+    [list[ConversationMessage], int],
+    list[ConversationMessage] | Awaitable[list[ConversationMessage]],
+]
+"""``(history, keep_last) -> list``: the summary, then about the newest `keep_last` pairs (twice
+as many messages) as they were given. Plain or async."""
+
+
+@runtime_checkable
+class SummarizerObject(Protocol):
+    """An object that decides itself whether, and how much, to summarize."""
+
+    def summarize(
+        self, messages: list[ConversationMessage], context_tokens: int
+    ) -> SummaryResult | Awaitable[SummaryResult | None] | None:
+        """Return the summary of the older part of `messages`; None means "not yet".
+
+        Args:
+            messages: the history, oldest first, an earlier summary included. The list is the
+                summarizer's own; the messages are immutable.
+            context_tokens: how full the model's context is, in tokens.
+
+        The method is plain or async.
+        """
+        ...
+
+
+Summarizer: TypeAlias = SummarizerFunction | SummarizerObject
+"""Whatever can summarize: a function ``(history, keep_last)`` or a :class:`SummarizerObject`.
+Something that is both is used as the object."""
+
+
+def summarizer_name(summarizer: Summarizer) -> str:
+    """Return what records and logs call a summarizer: its class's or function's name."""
+    name = getattr(summarizer, "__qualname__", None)
+    return name if isinstance(name, str) else type(summarizer).__qualname__

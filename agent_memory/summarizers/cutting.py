@@ -1,0 +1,47 @@
+"""Where summarizers cut a history; every cut goes through :mod:`agent_memory.turns`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agent_memory.messages import ConversationMessage
+from agent_memory.summarizers.base import is_summary
+from agent_memory.turns import leading_system, split_recent
+
+Messages = Sequence[ConversationMessage]
+
+
+def split_at(
+    messages: Messages, cut: int
+) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
+    """Return what is older than a cut, leading system messages left out, and the rest."""
+    head = min(leading_system(messages), cut)
+    return list(messages[head:cut]), list(messages[cut:])
+
+
+def with_head(
+    history: Messages,
+    keep_last: int,
+    summarize: Callable[[Messages, ConversationMessage], ConversationMessage],
+) -> list[ConversationMessage]:
+    """Return head, summary and newest messages; the history itself if nothing can be gained.
+
+    Args:
+        history: the messages, oldest first.
+        keep_last: how many pairs of messages to keep, at least 1.
+        summarize: makes the summary of messages, in the shape of another message.
+    """
+    head = leading_system(history)
+    old, recent = split_recent(list(history[head:]), keep_last)
+    if not old or all(is_summary(message) for message in old):
+        return list(history)
+    return [*history[:head], summarize(old, (recent or old)[-1]), *recent]
+
+
+def summarized_run(messages: Messages, cut: int) -> str | None:
+    """Return the run that ends where a history is cut; None if the cut lies within one."""
+    if not 0 < cut <= len(messages):
+        return None
+    run_id = messages[cut - 1].run_id
+    goes_on = cut < len(messages) and messages[cut].run_id == run_id
+    return None if goes_on else run_id

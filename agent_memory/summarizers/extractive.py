@@ -1,0 +1,194 @@
+"""A summary made of the conversation's own sentences, without a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.shapes import parts
+from agent_memory.shapes.base import Part, to_json
+from agent_memory.summarizers.base import (
+    SummaryResult,
+    is_summary,
+    new_summary_id,
+    summary_body,
+    summary_message,
+)
+from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
+from agent_memory.summarizers.ranking import Sentence, choose, line_of
+from agent_memory.summarizers.sentences import clip, split_sentences
+from agent_memory.turns import safe_start
+
+_NOTE: Final = "sentences picked from it, the rest left out"
+_NOTHING: Final = "(Nothing in it was text.)"
+_LINE: Final = re.compile(r"^- ([^:\n]{1,20}): (.+)$")
+_EARLIER: Final = "earlier"
+_MAX_SENTENCE: Final = 260
+_MAX_CALL: Final = 160
+_MAX_RESULT: Final = 200
+_LONGEST_READ: Final = 20_000
+"""Of a longer text only its beginning and end are looked at, so that a pasted book costs
+no more than a long letter."""
+_JSON_MARKS: Final = re.compile(r"[{}\[\]\"\\]+")
+
+_FIRST_REQUEST: Final = 1.4
+_TOLD_BEFORE: Final = 1.25
+_USER: Final = 1.1
+_QUESTION: Final = 0.6
+_CALL: Final = 0.45
+_RESULT: Final = 0.55
+_ERROR: Final = 0.8
+
+
+class ExtractiveSummarizer:
+    """Picks the sentences that seem to tell most, and leaves out the rest. No model.
+
+    **It is no substitute for a model.** It understands nothing: it neither joins facts nor
+    notices that one replaces another, and what it leaves out is gone from the view (never from
+    the store). It is for tests and demos, for places where no model may be used, and as a
+    fallback while the model is down.
+
+    Numbers, dates, ids, names and words of decision are favoured, repetitions avoided; each
+    sentence keeps its speaker and its place in the order. A summary that it made before
+    competes with the new text under the same limits, so that it never grows. The time it takes
+    is linear in the length of the text; it needs no language to be named.
+
+    Use it as the summarizer of a wrapper or manager; like any plain function it then runs in
+    a worker thread.
+
+    Args:
+        max_sentences: how many sentences a summary has at most.
+        max_chars: how long its body is at most, in characters; at least 200.
+        keep_count: how many of the newest messages :meth:`summarize` keeps at least.
+        role: the role of the summary message.
+
+    Raises:
+        InvalidRequestError: a figure is too small.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_sentences: int = 24,
+        max_chars: int = 3_000,
+        keep_count: int = 4,
+        role: ParticipantRole | str = ParticipantRole.USER,
+    ) -> None:
+        for name, value, least in (
+            ("max_sentences", max_sentences, 1),
+            ("max_chars", max_chars, 200),
+            ("keep_count", keep_count, 1),
+        ):
+            if type(value) is not int or value < least:
+                raise InvalidRequestError(
+                    f"{name} must be an int of at least {least}, not {value!r}"
+                )
+        self.keep_count = keep_count
+        self._max_sentences = max_sentences
+        self._max_chars = max_chars
+        self._role = ParticipantRole(role)
+
+    def __call__(
+        self, history: list[ConversationMessage], keep_last: int
+    ) -> list[ConversationMessage]:
+        """Return the summary and about the newest `keep_last` pairs of messages.
+
+        Args:
+            history: the messages, oldest first. Leading system messages stay in front.
+            keep_last: pairs to keep, at least 1, widened to where the history may be cut.
+        """
+        return with_head(history, keep_last, self._summary)
+
+    def summarize(
+        self, messages: list[ConversationMessage], context_tokens: int
+    ) -> SummaryResult | None:
+        """Return a summary of all but the newest `keep_count` messages; None if that is none.
+
+        Args:
+            messages: the history, oldest first.
+            context_tokens: not looked at; whoever asks has decided that it is time.
+        """
+        cut = safe_start(messages, max(len(messages) - self.keep_count, 0))
+        old, recent = split_at(messages, cut)
+        if not old or all(is_summary(message) for message in old):
+            return None
+        summary = self._summary(old, recent[-1] if recent else old[-1])
+        return SummaryResult(
+            summary,
+            recent,
+            last_summarized_run_id=summarized_run(messages, cut),
+            summary_id=summary.id,
+        )
+
+    def _summary(
+        self, old: Sequence[ConversationMessage], like: ConversationMessage
+    ) -> ConversationMessage:
+        return summary_message(
+            self.body(old), like=like, summary_id=new_summary_id(), role=self._role, note=_NOTE
+        )
+
+    def body(self, messages: Sequence[ConversationMessage]) -> str:
+        """Return the picked sentences, a line each: ``- speaker: sentence``."""
+        sentences = list(_sentences(messages))
+        chosen = choose(sentences, self._max_sentences, self._max_chars)
+        return "\n".join(line_of(sentence) for sentence in chosen) or _NOTHING
+
+
+def _sentences(messages: Iterable[ConversationMessage]) -> Iterator[Sentence]:
+    first_request = True
+    for message in messages:
+        if is_summary(message):
+            yield from _told_before(summary_body(message))
+            first_request = False
+            continue
+        is_request = first_request and message.role is ParticipantRole.USER
+        for part in parts(message):
+            for sentence in _of_part(part, message.role):
+                yield _weighed(sentence, _FIRST_REQUEST) if is_request else sentence
+        first_request = first_request and not is_request
+
+
+def _told_before(body: str) -> Iterator[Sentence]:
+    """Read a former summary's sentences, whoever made it."""
+    for line in body.splitlines():
+        known = _LINE.match(line)
+        if known:
+            yield Sentence(known[1], known[2], _TOLD_BEFORE)
+        elif line != _NOTHING:
+            for text in split_sentences(line, _MAX_SENTENCE):
+                yield Sentence(_EARLIER, text, _TOLD_BEFORE)
+
+
+def _of_part(part: Part, role: ParticipantRole) -> Iterator[Sentence]:
+    if part.kind == "text":
+        weight = _USER if role is ParticipantRole.USER else 1.0
+        for text in split_sentences(_ends(part.text), _MAX_SENTENCE):
+            asked = text.endswith(("?", "？", "؟"))  # noqa: RUF001  full-width on purpose
+            yield Sentence(role.value, text, weight * (_QUESTION if asked else 1.0))
+    elif part.kind == "call":
+        arguments = part.payload if isinstance(part.payload, str) else to_json(part.payload)
+        told = clip(_without_marks(arguments), _MAX_CALL)
+        yield Sentence(role.value, f"called {part.name or 'a tool'}: {told}", _CALL)
+    elif part.kind == "result":
+        told = clip(_without_marks(part.text), _MAX_RESULT)
+        if told:
+            weight = _ERROR if part.is_error else _RESULT
+            yield Sentence("tool error" if part.is_error else "tool", told, weight)
+
+
+def _ends(text: str) -> str:
+    if len(text) <= _LONGEST_READ:
+        return text
+    half = _LONGEST_READ // 2
+    return f"{text[:half]}\n{text[-half:]}"
+
+
+def _without_marks(text: str) -> str:
+    return _JSON_MARKS.sub("", _ends(text))
+
+
+def _weighed(sentence: Sentence, factor: float) -> Sentence:
+    return Sentence(sentence.speaker, sentence.text, sentence.weight * factor)
