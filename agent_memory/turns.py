@@ -19,19 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import Part, parts
-
-GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
-
-_SYSTEM: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
-_ASSISTANT: Final = ParticipantRole.ASSISTANT
-_USER: Final = ParticipantRole.USER
+from agent_memory.exchanges import SYSTEM, CallSite, GroupKind, Trace, facts_of
+from agent_memory.messages import ConversationMessage
 
 
 @attrs.frozen
@@ -53,158 +46,6 @@ class Group:
     open: bool = False
 
 
-@attrs.frozen
-class CallSite:
-    """A call, or a result, and where it is.
-
-    Args:
-        index: of the message it is in.
-        id: of the call; None for a result that names none.
-    """
-
-    index: int
-    id: str | None
-
-
-class _Facts(NamedTuple):
-    """What matters of one message here."""
-
-    role: ParticipantRole
-    calls: tuple[str, ...] = ()
-    waits: tuple[str, ...] = ()
-    results: tuple[str | None, ...] = ()
-    has_calls: bool = False
-    has_results: bool = False
-    says: bool = False
-    only_thinks: bool = False
-
-    @property
-    def answers_user(self) -> bool:
-        return self.role is _ASSISTANT and self.says and not self.has_calls
-
-    @property
-    def asks(self) -> bool:
-        return self.role is _USER and self.says and not self.has_results
-
-
-def _facts(message: ConversationMessage) -> _Facts:
-    content = message.content
-    if isinstance(content, str) and not message.extra and message.role is not ParticipantRole.TOOL:
-        return _Facts(message.role, says=bool(content) and not content.isspace())
-    held = parts(message)
-    calls = dict.fromkeys(part.id for part in held if part.kind == "call" and part.id)
-    given = [part.id for part in held if part.kind == "result"]
-    # A call that is answered within its own message (as of what the provider runs) is done.
-    results = tuple(call_id for call_id in given if call_id not in calls)
-    waits = dict.fromkeys(part.id for part in held if part.waits and part.id)
-    return _Facts(
-        message.role,
-        calls=tuple(calls),
-        waits=tuple(call_id for call_id in waits if call_id not in given),
-        results=results,
-        has_calls=any(part.kind == "call" and not part.hosted for part in held),
-        has_results=bool(results) or message.role is ParticipantRole.TOOL,
-        says=any(_says(part) for part in held),
-        only_thinks=message.role is _ASSISTANT
-        and bool(held)
-        and all(part.kind == "reasoning" for part in held),
-    )
-
-
-def _says(part: Part) -> bool:
-    return part.kind == "media" or (part.kind == "text" and bool(part.text.strip()))
-
-
-class _Trace:
-    """One pass over a history: which neighbours belong together, and what became of the calls."""
-
-    def __init__(self, messages: Sequence[ConversationMessage]) -> None:
-        self.facts: Final = [_facts(message) for message in messages]
-        self.waiting: dict[str, int] = {}
-        """Calls of the exchange at the end, and where they are."""
-        self.surplus: list[CallSite] = []
-        """Results that no call waits for: strays, and all but the first of one call."""
-        self.unanswered: dict[tuple[int, str], None] = {}
-        self._bonds: Final = [0] * (len(self.facts) + 1)
-        self._latest: Final[dict[str, int]] = {}
-        self._reused: Final[set[str]] = set()
-        self._thinking = False
-        for index, facts in enumerate(self.facts):
-            follows = index > 0 and facts.role is _ASSISTANT is self.facts[index - 1].role
-            # Parallel calls may come as items of their own: the turn goes on.
-            continues = follows and bool(self.waiting) and not facts.answers_user
-            self._bind(index, facts, follows=follows, continues=continues)
-            if not continues and not facts.has_results:
-                self.waiting = {}
-            self._call(index, facts)
-            self._answer(index, facts)
-            if facts.has_results and facts.says and facts.role is _USER:
-                # A word of the user's beside the results ends the wait like any other message.
-                self.waiting = {}
-
-    def _bond(self, first: int, last: int) -> None:
-        """Keep messages `first` to `last` (inclusive) together."""
-        if first < last:
-            self._bonds[first + 1] += 1
-            self._bonds[last + 1] -= 1
-
-    def _bind(self, index: int, facts: _Facts, *, follows: bool, continues: bool) -> None:
-        """Keep a message with the one before it, where its kind alone demands that."""
-        # An item of reasoning is valid only with the items of the same reply that follow it.
-        self._thinking = self._thinking and follows
-        if index and (facts.has_results or continues or self._thinking):
-            self._bond(index - 1, index)
-        self._thinking = self._thinking or facts.only_thinks
-
-    def _call(self, index: int, facts: _Facts) -> None:
-        for call_id in facts.calls:
-            if call_id in self._latest:
-                self._reused.add(call_id)
-            self._latest[call_id] = index
-        for call_id in facts.waits:
-            self.unanswered[index, call_id] = None
-            self.waiting[call_id] = index
-
-    def _answer(self, index: int, facts: _Facts) -> None:
-        for call_id in facts.results:
-            called = None if call_id is None else self._latest.get(call_id)
-            if call_id is None or called is None:
-                self.surplus.append(CallSite(index, call_id))
-                continue
-            waited = (called, call_id) in self.unanswered
-            if waited:
-                del self.unanswered[called, call_id]
-                self.waiting.pop(call_id, None)
-            elif self.facts[called].has_calls:
-                self.surplus.append(CallSite(index, call_id))
-            if waited or call_id not in self._reused:
-                self._bond(called, index)
-
-    @property
-    def open(self) -> bool:
-        return bool(self.waiting) or (bool(self.facts) and self.facts[-1].only_thinks)
-
-    def starts(self) -> list[int]:
-        """Where groups begin."""
-        found: list[int] = []
-        depth = 0
-        for index in range(len(self.facts)):
-            depth += self._bonds[index]
-            if not depth:
-                found.append(index)
-        return found
-
-    def kind(self, start: int, stop: int) -> GroupKind:
-        if any(facts.has_calls for facts in self.facts[start:stop]):
-            return "exchange"
-        first = self.facts[start]
-        if first.has_results:
-            return "results"
-        if first.role in _SYSTEM:
-            return "system"
-        return "user" if first.role is _USER else "assistant"
-
-
 def group(messages: Sequence[ConversationMessage]) -> list[Group]:
     """Split a history into its indivisible groups, in order and without gaps.
 
@@ -212,7 +53,7 @@ def group(messages: Sequence[ConversationMessage]) -> list[Group]:
     one of its calls, or a stray result right after it, comes: then groups join. Groups never
     part.
     """
-    trace = _Trace(messages)
+    trace = Trace(messages)
     starts = trace.starts()
     end = len(trace.facts)
     return [
@@ -226,7 +67,7 @@ def cut_points(messages: Sequence[ConversationMessage]) -> list[int]:
 
     0 is always among them; the length is, unless the history ends in an open group.
     """
-    trace = _Trace(messages)
+    trace = Trace(messages)
     starts = trace.starts() or [0]
     return starts if trace.open or not trace.facts else [*starts, len(trace.facts)]
 
@@ -274,24 +115,24 @@ def is_open(messages: Sequence[ConversationMessage]) -> bool:
     Reasoning at the very end waits too, for what it leads to. Any other message after the calls
     than a result of theirs ends the wait: whatever is unanswered then is dead.
     """
-    return _Trace(messages).open
+    return Trace(messages).open
 
 
 def open_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
     """The calls that a history, at its end, still waits for."""
-    return [CallSite(index, call_id) for call_id, index in _Trace(messages).waiting.items()]
+    return [CallSite(index, call_id) for call_id, index in Trace(messages).waiting.items()]
 
 
 def dead_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
     """The calls that have no result and do not wait for one any more."""
-    trace = _Trace(messages)
+    trace = Trace(messages)
     waiting = {(index, call_id) for call_id, index in trace.waiting.items()}
     return [CallSite(*site) for site in trace.unanswered if site not in waiting]
 
 
 def surplus_results(messages: Sequence[ConversationMessage]) -> list[CallSite]:
     """Results without a call before them, and all but the first result of one call."""
-    return _Trace(messages).surplus
+    return Trace(messages).surplus
 
 
 def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]:
@@ -300,7 +141,7 @@ def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]
     An answer says something and calls nothing; a message with calls, or with reasoning alone,
     is none. Messages that hold tool results are not questions.
     """
-    facts = [_facts(message) for message in messages]
+    facts = [facts_of(message) for message in messages]
     answers = (index for index in reversed(range(len(facts))) if facts[index].answers_user)
     found: list[range] = []
     for index in range(next(answers, -1) + 1, len(facts)):
@@ -335,7 +176,7 @@ def runs(messages: Sequence[ConversationMessage]) -> list[range]:
 
 
 def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
-    trace = _Trace(messages)
+    trace = Trace(messages)
     asks = [facts.asks for facts in trace.facts]
     legal = set(trace.starts())
     first = next((index for index, asked in enumerate(asks) if asked), len(asks))
@@ -349,6 +190,25 @@ def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
 def leading_system(messages: Sequence[ConversationMessage]) -> int:
     """How many system (or developer) messages a history begins with."""
     for index, message in enumerate(messages):
-        if message.role not in _SYSTEM:
+        if message.role not in SYSTEM:
             return index
     return len(messages)
+
+
+__all__ = [
+    "CallSite",
+    "Group",
+    "GroupKind",
+    "cut_points",
+    "dead_calls",
+    "group",
+    "is_open",
+    "leading_system",
+    "open_calls",
+    "runs",
+    "safe_start",
+    "split_recent",
+    "surplus_results",
+    "unanswered_question",
+    "unanswered_questions",
+]

@@ -1,0 +1,178 @@
+"""One pass over a history that finds which calls and results belong together.
+
+What :mod:`agent_memory.turns` is made of; the rules are told there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import attrs
+
+from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.shapes import Part, parts
+
+GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
+"""What a group of messages is."""
+
+SYSTEM: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
+_USER: Final = ParticipantRole.USER
+
+
+@attrs.frozen
+class CallSite:
+    """A call, or a result, and where it is.
+
+    Args:
+        index: of the message it is in.
+        id: of the call; None for a result that names none.
+    """
+
+    index: int
+    id: str | None
+
+
+class Facts(NamedTuple):
+    """What matters of one message here."""
+
+    role: ParticipantRole
+    calls: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    results: tuple[str | None, ...] = ()
+    has_calls: bool = False
+    has_results: bool = False
+    says: bool = False
+    only_thinks: bool = False
+
+    @property
+    def answers_user(self) -> bool:
+        """An assistant's message that says something and calls nothing."""
+        return self.role is _ASSISTANT and self.says and not self.has_calls
+
+    @property
+    def asks(self) -> bool:
+        """A user's message that says something and holds no results."""
+        return self.role is _USER and self.says and not self.has_results
+
+
+def facts_of(message: ConversationMessage) -> Facts:
+    """What matters of `message` for grouping."""
+    content = message.content
+    if isinstance(content, str) and not message.extra and message.role is not ParticipantRole.TOOL:
+        return Facts(message.role, says=bool(content) and not content.isspace())
+    held = parts(message)
+    calls = dict.fromkeys(part.id for part in held if part.kind == "call" and part.id)
+    given = [part.id for part in held if part.kind == "result"]
+    # A call that is answered within its own message (as of what the provider runs) is done.
+    results = tuple(call_id for call_id in given if call_id not in calls)
+    waits = dict.fromkeys(part.id for part in held if part.waits and part.id)
+    return Facts(
+        message.role,
+        calls=tuple(calls),
+        waits=tuple(call_id for call_id in waits if call_id not in given),
+        results=results,
+        has_calls=any(part.kind == "call" and not part.hosted for part in held),
+        has_results=bool(results) or message.role is ParticipantRole.TOOL,
+        says=any(_says(part) for part in held),
+        only_thinks=message.role is _ASSISTANT
+        and bool(held)
+        and all(part.kind == "reasoning" for part in held),
+    )
+
+
+def _says(part: Part) -> bool:
+    return part.kind == "media" or (part.kind == "text" and bool(part.text.strip()))
+
+
+class Trace:
+    """One pass over a history: which neighbours belong together, and what became of the calls."""
+
+    def __init__(self, messages: Sequence[ConversationMessage]) -> None:
+        self.facts: Final = [facts_of(message) for message in messages]
+        self.waiting: dict[str, int] = {}
+        """Calls of the exchange at the end, and where they are."""
+        self.surplus: list[CallSite] = []
+        """Results that no call waits for: strays, and all but the first of one call."""
+        self.unanswered: dict[tuple[int, str], None] = {}
+        self._bonds: Final = [0] * (len(self.facts) + 1)
+        self._latest: Final[dict[str, int]] = {}
+        self._reused: Final[set[str]] = set()
+        self._thinking = False
+        for index, facts in enumerate(self.facts):
+            follows = index > 0 and facts.role is _ASSISTANT is self.facts[index - 1].role
+            # Parallel calls may come as items of their own: the turn goes on.
+            continues = follows and bool(self.waiting) and not facts.answers_user
+            self._bind(index, facts, follows=follows, continues=continues)
+            if not continues and not facts.has_results:
+                self.waiting = {}
+            self._call(index, facts)
+            self._answer(index, facts)
+            if facts.has_results and facts.says and facts.role is _USER:
+                # A word of the user's beside the results ends the wait like any other message.
+                self.waiting = {}
+
+    def _bond(self, first: int, last: int) -> None:
+        """Keep messages `first` to `last` (inclusive) together."""
+        if first < last:
+            self._bonds[first + 1] += 1
+            self._bonds[last + 1] -= 1
+
+    def _bind(self, index: int, facts: Facts, *, follows: bool, continues: bool) -> None:
+        """Keep a message with the one before it, where its kind alone demands that."""
+        # An item of reasoning is valid only with the items of the same reply that follow it.
+        self._thinking = self._thinking and follows
+        if index and (facts.has_results or continues or self._thinking):
+            self._bond(index - 1, index)
+        self._thinking = self._thinking or facts.only_thinks
+
+    def _call(self, index: int, facts: Facts) -> None:
+        for call_id in facts.calls:
+            if call_id in self._latest:
+                self._reused.add(call_id)
+            self._latest[call_id] = index
+        for call_id in facts.waits:
+            self.unanswered[index, call_id] = None
+            self.waiting[call_id] = index
+
+    def _answer(self, index: int, facts: Facts) -> None:
+        for call_id in facts.results:
+            called = None if call_id is None else self._latest.get(call_id)
+            if call_id is None or called is None:
+                self.surplus.append(CallSite(index, call_id))
+                continue
+            waited = (called, call_id) in self.unanswered
+            if waited:
+                del self.unanswered[called, call_id]
+                self.waiting.pop(call_id, None)
+            elif self.facts[called].has_calls:
+                self.surplus.append(CallSite(index, call_id))
+            if waited or call_id not in self._reused:
+                self._bond(called, index)
+
+    @property
+    def open(self) -> bool:
+        """Whether the history ends in an exchange that waits."""
+        return bool(self.waiting) or (bool(self.facts) and self.facts[-1].only_thinks)
+
+    def starts(self) -> list[int]:
+        """Where groups begin."""
+        found: list[int] = []
+        depth = 0
+        for index in range(len(self.facts)):
+            depth += self._bonds[index]
+            if not depth:
+                found.append(index)
+        return found
+
+    def kind(self, start: int, stop: int) -> GroupKind:
+        """What the group of messages `start` to `stop` (exclusive) is."""
+        if any(facts.has_calls for facts in self.facts[start:stop]):
+            return "exchange"
+        first = self.facts[start]
+        if first.has_results:
+            return "results"
+        if first.role in SYSTEM:
+            return "system"
+        return "user" if first.role is _USER else "assistant"
