@@ -38,7 +38,7 @@ _FIRST_REQUEST: Final = 1.4
 _TOLD_BEFORE: Final = 1.25
 _USER: Final = 1.1
 _QUESTION: Final = 0.6
-_CALL: Final = 0.45
+_CALL: Final = 0.35
 _RESULT: Final = 0.55
 _ERROR: Final = 0.8
 
