@@ -136,7 +136,9 @@ def conversations(*, wild=True, max_turns=8):
         stray = st.just([Said("tool", (Piece("result", "late", "call_1"),))])
         turns = st.lists(st.one_of(turn, turn, turn, stray), max_size=max_turns)
         return turns.map(_flat)
-    rounds = st.tuples(_user(wild), st.lists(_exchange(wild), max_size=3).map(_flat), _answer(wild))
+    rounds = st.tuples(
+        _user(wild), st.lists(_exchange(wild), max_size=3).map(_flat), _answer(wild)
+    )
     head = st.one_of(st.just([]), _system())
     body = st.lists(rounds.map(_flat), max_size=max(1, max_turns // 3)).map(_flat)
     return st.tuples(head, body).map(_flat)
