@@ -1,0 +1,43 @@
+"""What all tests share: the engines, and the watch for what a test leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import leaks
+from engines import (  # noqa: F401  (fixtures, used by their names)
+    aws_credentials,
+    dynamodb_endpoint,
+    dynamodb_table,
+    mariadb_server,
+    mariadb_url,
+    postgres_server,
+    postgres_url,
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "leaves_things: what it leaves behind is meant to stay")
+    leaks.watch_event_loops()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    # Around the whole test, so that the event loop's own thread pool has ended as well.
+    item.stash[_BEFORE] = leaks.Snapshot.now()
+    leaks.abandoned.clear()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    result = yield
+    left = item.stash[_BEFORE].left_over() + leaks.abandoned
+    if left and item.get_closest_marker("leaves_things") is None:
+        pytest.fail("the test left behind:\n" + "\n".join(left), pytrace=False)
+    return result
+
+
+_BEFORE = pytest.StashKey[leaks.Snapshot]()

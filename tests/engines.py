@@ -1,0 +1,287 @@
+"""Fixtures with real engines: PostgreSQL, MariaDB, and two emulators of DynamoDB.
+
+Each engine runs once in a test session, in private directories and on free ports, and is
+stopped at its end. Every test has a database or table name of its own. An environment variable
+points the tests at another server; with ``AGENT_MEMORY_REQUIRE_ENGINES=1`` a missing engine is
+a failure instead of a skip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import urllib.request
+import uuid
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import pytest
+
+from servers import (
+    EngineMissingError,
+    dynalite_command,
+    free_port,
+    mariadb_binaries,
+    postgres_binaries,
+    private_directory,
+    run_as,
+    running,
+    unprivileged_user,
+)
+
+
+def missing(error: EngineMissingError) -> None:
+    """Skip aloud, or fail where engines are required."""
+    if os.environ.get("AGENT_MEMORY_REQUIRE_ENGINES") == "1":
+        pytest.fail(f"an engine is required: {error}")
+    pytest.skip(str(error))
+
+
+def in_thread(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end from wherever a fixture may be called."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()
+
+
+def with_path(url: str, path: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=path))
+
+
+# ------------------------------------------------------------------------------- PostgreSQL
+
+
+async def postgres_execute(url: str, statement: str) -> None:
+    import asyncpg  # noqa: PLC0415  (an extra; only where this engine is tested)
+
+    connection = await asyncpg.connect(url, timeout=5)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a running PostgreSQL server, its maintenance database."""
+    if url := os.environ.get("AGENT_MEMORY_TEST_POSTGRES_URL"):
+        yield url
+        return
+    try:
+        binaries = postgres_binaries()
+    except EngineMissingError as error:
+        missing(error)
+        return
+    user = unprivileged_user()
+    with private_directory("postgres", user) as base:
+        if "site-packages" in str(binaries):  # where another user may not be allowed to look
+            shutil.copytree(binaries.parent, base / "install", symlinks=True)
+            binaries = base / "install" / "bin"
+        with running_postgres(binaries, base, user) as url:
+            yield url
+
+
+@contextlib.contextmanager
+def running_postgres(binaries: Path, base: Path, user: str) -> Iterator[str]:
+    """Run PostgreSQL with its data below `base`, which `user` owns; gives its URL."""
+    data, port = base / "data", free_port()
+    if not data.exists():
+        initdb = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
+        run_as(user, [*initdb, "-E", "UTF8", "--locale=C", "--no-sync"], cwd=base)
+    settings = {
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": "",
+        "port": port,
+        "max_connections": 200,
+        "fsync": "off",  # a crash of the machine is not tested, and would end the tests too
+        "full_page_writes": "off",
+    }
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    with running(
+        [str(binaries / "postgres"), "-D", str(data), *options],
+        port,
+        log=base / "server.log",
+        user=user,
+        ready=lambda: in_thread(postgres_execute(url, "SELECT 1")),
+    ):
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """A new PostgreSQL database's URL (``postgresql://…``); dropped after the test."""
+    name = f"test_{uuid.uuid4().hex}"
+    in_thread(postgres_execute(postgres_server, f"CREATE DATABASE {name} TEMPLATE template0"))
+    yield with_path(postgres_server, f"/{name}")
+    in_thread(postgres_execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+# ---------------------------------------------------------------------------------- MariaDB
+
+
+async def mariadb_execute(url: str, statement: str) -> None:
+    import asyncmy  # noqa: PLC0415  (an extra; only where this engine is tested)
+
+    parts = urlsplit(url)
+    connection = await asyncmy.connect(
+        host=parts.hostname,
+        port=parts.port or 3306,
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        connect_timeout=5,
+    )
+    try:
+        async with connection.cursor() as cursor:
+            await cursor.execute(statement)
+    finally:
+        await connection.ensure_closed()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[str]:
+    """The URL of a running MariaDB or MySQL server."""
+    if url := os.environ.get("AGENT_MEMORY_TEST_MARIADB_URL"):
+        yield url
+        return
+    try:
+        server, share = mariadb_binaries()
+    except EngineMissingError as error:
+        missing(error)
+        return
+    user = unprivileged_user()
+    with (
+        private_directory("mariadb", user) as base,
+        running_mariadb(server, share, base, user) as url,
+    ):
+        yield url
+
+
+_SYSTEM_TABLES = (
+    "mysql_system_tables.sql",
+    "mysql_performance_tables.sql",
+    "mysql_system_tables_data.sql",
+)
+
+
+def make_mariadb_data(server: Path, share: Path, base: Path, user: str) -> Path:
+    """Make a data directory as MariaDB's own script does, which needs client programs too."""
+    data, script = base / "data", base / "bootstrap.sql"
+    head = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
+    script.write_text(head + "".join((share / name).read_text() for name in _SYSTEM_TABLES))
+    script.chmod(0o644)
+    run_as(user, ["mkdir", str(data)], cwd=base)
+    bootstrap = '"$0" --no-defaults --bootstrap --datadir="$1" --log-warnings=0 <"$2"'
+    run_as(user, ["sh", "-c", bootstrap, str(server), str(data), str(script)], cwd=base)
+    return data
+
+
+@contextlib.contextmanager
+def running_mariadb(server: Path, share: Path, base: Path, user: str) -> Iterator[str]:
+    """Run MariaDB with its data below `base`, which `user` owns; gives its URL."""
+    data, port, init = base / "data", free_port(), base / "init.sql"
+    if not data.exists():
+        make_mariadb_data(server, share, base, user)
+    init.write_text(
+        "CREATE USER IF NOT EXISTS 'tester'@'%' IDENTIFIED BY 'secret';\n"
+        "GRANT ALL ON *.* TO 'tester'@'%';\n"
+    )
+    url = f"mysql://tester:secret@127.0.0.1:{port}/"
+    with running(
+        [
+            str(server),
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--socket={base / 'socket'}",
+            f"--pid-file={base / 'pid'}",
+            f"--init-file={init}",
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--max-connections=200",
+            "--innodb-flush-log-at-trx-commit=2",  # as for PostgreSQL: no power cuts here
+            "--innodb-buffer-pool-size=64M",
+        ],
+        port,
+        log=base / "server.log",
+        user=user,
+        ready=lambda: in_thread(mariadb_execute(url, "SELECT 1")),
+    ):
+        yield url
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: str) -> Iterator[str]:
+    """A new MariaDB database's URL (``mysql://…``); dropped after the test."""
+    name = f"test_{uuid.uuid4().hex}"
+    in_thread(mariadb_execute(mariadb_server, f"CREATE DATABASE {name}"))
+    yield with_path(mariadb_server, f"/{name}")
+    in_thread(mariadb_execute(mariadb_server, f"DROP DATABASE {name}"))
+
+
+# --------------------------------------------------------------------------------- DynamoDB
+
+
+@pytest.fixture(scope="session")
+def aws_credentials() -> Iterator[None]:
+    """Credentials that no AWS account knows, unless the environment has some."""
+    invented = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    added = {name: value for name, value in invented.items() if name not in os.environ}
+    os.environ.update(added)
+    yield
+    for name in added:
+        os.environ.pop(name, None)
+
+
+def answers(url: str) -> None:
+    with contextlib.suppress(urllib.error.HTTPError):  # an error page is an answer
+        urllib.request.urlopen(url, timeout=2).close()
+
+
+def emulator_command(kind: str, port: int) -> list[str]:
+    if kind == "moto":
+        server = "import sys; from moto.server import main; main(sys.argv[1:])"
+        return [sys.executable, "-c", server, "-H", "127.0.0.1", "-p", str(port)]
+    return [
+        *dynalite_command(),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0"),
+    ]
+
+
+@pytest.fixture(scope="session", params=["moto", "dynalite"])
+def dynamodb_endpoint(request: pytest.FixtureRequest, aws_credentials: None) -> Iterator[str]:
+    """The URL of an emulator of DynamoDB, of each in turn."""
+    if url := os.environ.get("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT"):
+        if request.param != "moto":
+            pytest.skip("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT names one endpoint for all")
+        yield url
+        return
+    port = free_port()
+    try:
+        command = emulator_command(request.param, port)
+    except EngineMissingError as error:
+        missing(error)
+        return
+    url = f"http://127.0.0.1:{port}"
+    with (
+        private_directory(request.param, "") as base,
+        running(command, port, log=base / "server.log", ready=lambda: answers(url)),
+    ):
+        yield url
+
+
+@pytest.fixture
+def dynamodb_table() -> str:
+    """The name of a table that does not exist yet."""
+    return f"test_{uuid.uuid4().hex}"

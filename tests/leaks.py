@@ -1,0 +1,79 @@
+"""Notices what a test leaves behind: threads, asyncio tasks, file descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import attrs
+
+from servers import kept_fds
+
+_FDS = Path("/proc/self/fd")
+_PATIENCE_SECONDS = 5.0  # a thread that was told to end needs a moment
+# Opened once in a process's life by the interpreter or a library, and meant to stay.
+_FOR_GOOD = ("/dev/urandom", "/dev/null", ".hypothesis", ".pyc")
+
+
+@attrs.frozen
+class Snapshot:
+    """The threads and file descriptors there are at one moment."""
+
+    threads: frozenset[threading.Thread]
+    fds: frozenset[tuple[int, str]]
+
+    @classmethod
+    def now(cls) -> Snapshot:
+        return cls(frozenset(threading.enumerate()), frozenset(_open_fds()))
+
+    def left_over(self) -> list[str]:
+        """What is there now and was not then, once it had time to end."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        pause = 0.001
+        while True:
+            left = self._new()
+            if not left or time.monotonic() > deadline:
+                return left
+            gc.collect()
+            time.sleep(pause)  # polling threads that end, bounded above
+            pause = min(0.1, pause * 2)
+
+    def _new(self) -> list[str]:
+        now = Snapshot.now()
+        threads = [f"thread {t.name!r}" for t in now.threads - self.threads if t.is_alive()]
+        return threads + [f"descriptor {number}: {name}" for number, name in now.fds - self.fds]
+
+
+def _open_fds() -> list[tuple[int, str]]:
+    if not _FDS.exists():
+        return []
+    found = []
+    for entry in os.listdir(_FDS):
+        number = int(entry)
+        try:
+            name = os.readlink(_FDS / entry)
+        except OSError:  # the descriptor of this very listing
+            continue
+        if number not in kept_fds and not any(part in name for part in _FOR_GOOD):
+            found.append((number, name))
+    return found
+
+
+abandoned: list[str] = []
+"""The tasks that were still running when their event loop ended."""
+
+
+def watch_event_loops() -> None:
+    """Record tasks that a loop of the main thread cancels at its end."""
+    cancel_all = asyncio.runners._cancel_all_tasks
+
+    def recording(loop: asyncio.AbstractEventLoop) -> None:
+        if threading.current_thread() is threading.main_thread():
+            abandoned.extend(f"task {task!r}" for task in asyncio.all_tasks(loop))
+        cancel_all(loop)
+
+    asyncio.runners._cancel_all_tasks = recording
