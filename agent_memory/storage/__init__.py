@@ -7,16 +7,24 @@ from agent_memory._lazy import lazy_names
 if TYPE_CHECKING:
     from agent_memory.storage.base import ChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
+    from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.wrapper import WrapperChatStorage
 
-__all__ = ["ChatStorage", "InMemoryChatStorage", "SummaryStore", "WrapperChatStorage"]
+__all__ = [
+    "ChatStorage",
+    "InMemoryChatStorage",
+    "SummarizingChatStorage",
+    "SummaryStore",
+    "WrapperChatStorage",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ChatStorage": "agent_memory.storage.base",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
+        "SummarizingChatStorage": "agent_memory.storage.summarizing",
         "SummaryStore": "agent_memory.storage.summary_store",
         "WrapperChatStorage": "agent_memory.storage.wrapper",
     },

@@ -1,0 +1,284 @@
+"""What a summarizer is given, and what its answer means: pure functions of values.
+
+The view of a chat is *head + block + tail*. The head is what no summarizer may touch. The block
+is the live summary: messages a summarizer made, and raw messages it chose to keep before the
+recent ones. The tail is raw and contiguous up to the newest position known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+import attrs
+
+from agent_memory import turns
+from agent_memory.errors import InvalidSummaryError
+from agent_memory.messages import ConversationMessage
+from agent_memory.shapes import parts, text_of
+
+_NOT_TEXT: Final = ("call", "result")
+_QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
+_QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
+
+
+@attrs.frozen
+class Compaction:
+    """What the view becomes.
+
+    Args:
+        lifted: pinned messages that leave the tail for the head, in order.
+        block: what stands for the messages before the cut.
+        cut: how many messages of the snapshot's tail are replaced.
+        dropped: how many raw messages were verbatim before and are covered now.
+        first: the lowest position among these, None if there are none.
+        last: the highest.
+    """
+
+    lifted: tuple[ConversationMessage, ...]
+    block: tuple[ConversationMessage, ...]
+    cut: int
+    dropped: int
+    first: int | None
+    last: int | None
+
+
+@attrs.define(eq=False, slots=False)
+class Snapshot:
+    """The part of a view that is handed to a summarizer.
+
+    Args:
+        block: the live summary block.
+        tail: the raw messages after it.
+        fresh: whether nothing of the chat precedes the tail, so that system messages at its
+            beginning are its leading ones.
+    """
+
+    block: tuple[ConversationMessage, ...]
+    tail: tuple[ConversationMessage, ...]
+    fresh: bool
+
+    @cached_property
+    def _groups(self) -> list[turns.Group]:
+        return turns.group(self.tail)
+
+    @cached_property
+    def leading(self) -> int:
+        """How many messages at the tail's beginning are the chat's leading system messages."""
+        return turns.leading_system(self.tail) if self.fresh else 0
+
+    @cached_property
+    def _withheld(self) -> frozenset[int]:
+        pinned = (
+            range(group.start, group.stop)
+            for group in self._groups
+            if any(message.pinned for message in self.tail[group.start : group.stop])
+        )
+        return frozenset(range(self.leading)).union(*pinned)
+
+    @cached_property
+    def _given(self) -> list[int]:
+        return [index for index in range(len(self.tail)) if index not in self._withheld]
+
+    @cached_property
+    def history(self) -> list[ConversationMessage]:
+        """What the summarizer is given: the block, then the tail without what is withheld."""
+        return [*self.block, *(self.tail[index] for index in self._given)]
+
+    def given_from(self, index: int) -> list[ConversationMessage]:
+        """What the summarizer is given of the tail from `index` on."""
+        return [self.tail[given] for given in self._given if given >= index]
+
+    def interpret(self, answer: object, *, keep_at_least: int = 0) -> Compaction:
+        """Return what a summarizer's answer makes of the view.
+
+        Args:
+            answer: what the summarizer returned.
+            keep_at_least: keep so many of the newest messages, even if the answer does not.
+
+        The longest suffix of the history that ends the answer is *kept*, widened to whole
+        groups; what the answer holds before it is the summary. A raw message among that brings
+        its whole exchange, and a question that has not been answered is always among it.
+
+        Raises:
+            InvalidSummaryError: the answer is no list of messages, empty, blank, holds a
+                message twice or raw messages out of order, or has calls of its own.
+        """
+        messages = _checked(answer)
+        kept = self._count_kept(messages)
+        cut = self._cut_before(max(kept, min(keep_at_least, len(self._given))))
+        block = self._block(messages[: len(messages) - kept], kept, cut)
+        self._keep_question(block, cut)
+        return self._outcome(block, cut)
+
+    def _count_kept(self, messages: Sequence[ConversationMessage]) -> int:
+        limit = min(len(messages), len(self._given))
+        kept = 0
+        while kept < limit:
+            raw = self.tail[self._given[-1 - kept]]
+            answer = messages[-1 - kept]
+            if raw.id != answer.id and not raw.same_payload(answer):
+                break
+            kept += 1
+        return kept
+
+    def _cut_before(self, kept: int) -> int:
+        if kept == 0:
+            return len(self.tail)
+        if kept == len(self._given):
+            return 0
+        return turns.safe_start(self.tail, self._given[len(self._given) - kept])
+
+    def _block(
+        self, before: Sequence[ConversationMessage], kept: int, cut: int
+    ) -> list[ConversationMessage]:
+        """Return the block that the answer's messages before the kept ones mean."""
+        known = _Known(self.history, kept)
+        after = {message.id for message in self.tail[cut:]}
+        exchanges = self._exchanges(cut)
+        block: list[ConversationMessage] = []
+        chosen: set[str] = set()
+        for message in before:
+            match = known.match(message)
+            if match is None:
+                block.append(_checked_new(message))
+            elif match.id not in after:
+                members = exchanges.get(match.id, (match,))
+                block += [member for member in members if member.id not in chosen]
+                chosen.update(member.id for member in members)
+        _check_order(block)
+        return block
+
+    def _replaced(self, cut: int) -> list[ConversationMessage]:
+        return [*self.block, *(self.tail[index] for index in self._given if index < cut)]
+
+    def _exchanges(self, cut: int) -> dict[str, tuple[ConversationMessage, ...]]:
+        """Map the id of each message before the cut to its whole group."""
+        found: dict[str, tuple[ConversationMessage, ...]] = {}
+        for messages, groups in (
+            (self.block, turns.group(self.block)),
+            (self.tail[:cut], [group for group in self._groups if group.stop <= cut]),
+        ):
+            for group in groups:
+                members = tuple(messages[group.start : group.stop])
+                if len(members) > 1:
+                    found.update((member.id, members) for member in members)
+        return found
+
+    def _keep_question(self, block: list[ConversationMessage], cut: int) -> None:
+        """Put questions that are still being worked on into the block if the cut drops them."""
+        raw = [message for message in self.block if message.position is not None]
+        verbatim = [*raw, *self.tail]
+        shown = {message.id for message in block}
+        for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
+            if question.stop > len(raw) + cut:
+                continue  # its newest part is kept anyway
+            for message in verbatim[question.start : question.stop][-_QUESTION_MESSAGES:]:
+                if message.id not in shown and not message.pinned:
+                    block.insert(_place(block, message), message)
+
+    def _outcome(self, block: list[ConversationMessage], cut: int) -> Compaction:
+        shown = {message.id for message in block}
+        dropped = [
+            message.position
+            for message in self._replaced(cut)
+            if message.position is not None and message.id not in shown
+        ]
+        return Compaction(
+            lifted=tuple(self.tail[index] for index in sorted(self._withheld) if index < cut),
+            block=tuple(block),
+            cut=cut,
+            dropped=len(dropped),
+            first=min(dropped, default=None),
+            last=max(dropped, default=None),
+        )
+
+
+class _Known:
+    """Finds the messages of a history in an answer: by id, else by equal payload.
+
+    Args:
+        history: what the summarizer was given.
+        kept: how many messages at its end are spoken for.
+    """
+
+    def __init__(self, history: Sequence[ConversationMessage], kept: int) -> None:
+        self._history = history
+        self._by_id = {message.id: message for message in history}
+        self._used = {message.id for message in history[len(history) - kept :]}
+
+    @cached_property
+    def _by_size(self) -> dict[tuple[str, int], list[ConversationMessage]]:
+        found: dict[tuple[str, int], list[ConversationMessage]] = {}
+        for message in self._history:
+            found.setdefault(_size(message), []).append(message)
+        return found
+
+    def match(self, message: ConversationMessage) -> ConversationMessage | None:
+        match = self._by_id.get(message.id)
+        if match is None:
+            alike = self._by_size.get(_size(message), ())
+            match = next(
+                (
+                    other
+                    for other in alike
+                    if other.id not in self._used and other.same_payload(message)
+                ),
+                None,
+            )
+        if match is None:
+            return None
+        if match.id in self._used:
+            raise InvalidSummaryError(f"the summary holds the message {match.id!r} twice")
+        self._used.add(match.id)
+        return match
+
+
+def _size(message: ConversationMessage) -> tuple[str, int]:
+    content = message.content
+    return message.role.value, len(content) if isinstance(content, str | list | dict) else -1
+
+
+def _place(block: Sequence[ConversationMessage], message: ConversationMessage) -> int:
+    position = message.position or 0
+    for index, other in enumerate(block):
+        if other.position is not None and other.position > position:
+            return index
+    return len(block)
+
+
+def _checked(answer: object) -> Sequence[ConversationMessage]:
+    if not isinstance(answer, list | tuple):
+        raise InvalidSummaryError(
+            f"a summarizer must return a list of ConversationMessage, not {type(answer).__name__}"
+        )
+    messages: list[ConversationMessage] = []
+    for index, message in enumerate(answer):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if not isinstance(message, ConversationMessage):
+            raise InvalidSummaryError(
+                f"item {index} of the summarizer's answer is of type "
+                f"{type(message).__name__}, not ConversationMessage"
+            )
+        messages.append(message)
+    if not messages:
+        raise InvalidSummaryError("the summarizer returned an empty list")
+    return messages
+
+
+def _checked_new(message: ConversationMessage) -> ConversationMessage:
+    if any(part.kind in _NOT_TEXT for part in parts(message)):
+        raise InvalidSummaryError("the summary holds a tool call or result that is not the chat's")
+    if not text_of(message).strip():
+        raise InvalidSummaryError("the summary is blank")
+    return message
+
+
+def _check_order(block: Iterable[ConversationMessage]) -> None:
+    newest = 0
+    for message in block:
+        if message.position is None:
+            continue
+        if message.position <= newest:
+            raise InvalidSummaryError("the summary holds messages of the chat out of their order")
+        newest = message.position

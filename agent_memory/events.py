@@ -1,0 +1,99 @@
+"""What ``on_event`` receives."""
+
+from __future__ import annotations
+
+import attrs
+
+from agent_memory.messages import ChatKey
+from agent_memory.records import SummaryRecord
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """Something that happened to one chat's view.
+
+    Args:
+        key: which chat.
+    """
+
+    key: ChatKey
+
+
+@attrs.frozen(kw_only=True)
+class Activated(Event):
+    """A fetch found more than the trigger allows; from now on the chat has a buffer.
+
+    Args:
+        messages: how many messages the view has now, its head excluded.
+        restored: whether a stored summary was taken over, so that no model was asked.
+    """
+
+    messages: int
+    restored: bool
+
+
+@attrs.frozen(kw_only=True)
+class Compacted(Event):
+    """A summary took the place of the older messages in the view.
+
+    Args:
+        record: the summary and what it covers.
+        messages_before: messages in what was summarized and kept, head excluded.
+        messages_after: the same afterwards.
+        clipped: whether the summary was longer than ``max_summary_tokens`` and cut.
+        adopted: whether another worker's summary was taken over instead of our own.
+        duration: seconds, the summarizer's time included.
+    """
+
+    record: SummaryRecord
+    messages_before: int
+    messages_after: int
+    clipped: bool
+    adopted: bool
+    duration: float
+
+
+@attrs.frozen(kw_only=True)
+class CompactionFailed(Event):
+    """The summarizer failed, or what it returned is no usable summary. The view is unchanged.
+
+    Args:
+        error: why.
+        messages: messages in the view, head excluded.
+        retry_after: new messages to wait for before the next attempt.
+        duration: seconds, the summarizer's time included.
+    """
+
+    error: Exception
+    messages: int
+    retry_after: int
+    duration: float
+
+
+@attrs.frozen(kw_only=True)
+class CompactionSkipped(Event):
+    """There was nothing to gain, or the chat changed meanwhile. The view is unchanged.
+
+    Args:
+        reason: ``"nothing_to_gain"``, ``"not_yet"`` (the summarizer said so), ``"vetoed"``, or
+            ``"superseded"`` (the chat was deleted, trimmed or summarized by another meanwhile).
+        messages: messages in the view, head excluded.
+        retry_after: new messages to wait for before the next attempt.
+        duration: seconds, the summarizer's time included.
+    """
+
+    reason: str
+    messages: int
+    retry_after: int
+    duration: float
+
+
+@attrs.frozen(kw_only=True)
+class Evicted(Event):
+    """The chat's buffer gave way to others; the next fetch makes it anew.
+
+    Args:
+        messages: how many messages the view had, its head excluded.
+    """
+
+    messages: int

@@ -1,0 +1,181 @@
+"""The buffers of many chats: which are held, and what each knows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import islice
+
+import attrs
+
+from agent_memory.messages import ChatKey
+from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.summarizers.calling import SummarizerCall
+from agent_memory.view import ChatView
+
+
+@attrs.define(eq=False)
+class Flight:
+    """One compaction under way.
+
+    Args:
+        ended: done when the compaction has ended, with its error or None.
+        task: the task that carries it out, kept so that it is not collected.
+    """
+
+    ended: Future[Exception | None] = attrs.field(factory=Future)
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the loop that carried it was closed under it."""
+        return self.task is not None and self.task.get_loop().is_closed()
+
+
+@attrs.define(eq=False)
+class Buffer:
+    """What is held of one activated chat. Changed only under the lock of :class:`Buffers`.
+
+    Args:
+        key: which chat.
+        view: what the model sees; None until it is loaded, and when it has become void.
+        seen: the highest position that a save of ours returned; a view that does not reach it
+            is read up to it before it is shown.
+        stale: whether a save left by an exception, so that the log must be asked.
+        generation: rises when the view becomes void, so that a read that began before is not
+            installed.
+        loading: done when the read that loads the view has ended.
+        attempted: whether a first compaction has ended, or was not needed.
+        flight: the compaction under way.
+        call: a summarizer's call that goes on although its time is over.
+        failures: attempts that failed in a row.
+        waited_from: the newest position at the last attempt.
+        wait: new messages to wait for since then.
+        unsaved: the record of the view's block, while it could not be written.
+    """
+
+    key: ChatKey
+    view: ChatView | None = None
+    seen: int = 0
+    stale: bool = False
+    generation: int = 0
+    loading: Future[None] | None = None
+    attempted: bool = False
+    flight: Flight | None = None
+    call: SummarizerCall | None = None
+    failures: int = 0
+    waited_from: int = 0
+    wait: int = 0
+    unsaved: SummaryRecord | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way that needs this very buffer."""
+        busy = self.loading is not None or self.flight is not None
+        return not busy and (self.call is None or self.call.done())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the view shows everything that this process knows to be stored."""
+        return self.view is not None and not self.stale and self.view.last >= self.seen
+
+    def void(self) -> None:
+        """Drop the view: the log it was made from is another one now."""
+        self.view = None
+        self.seen = 0
+        self.stale = False
+        self.unsaved = None
+        self.generation += 1
+        self.failures = self.wait = self.waited_from = 0
+
+    def mark_stale(self) -> None:
+        """Have the log asked before the view is shown again: a save's answer was lost."""
+        self.stale = True
+
+    def end_flight(self, error: Exception | None) -> None:
+        """Tell those who wait that the compaction under way has ended."""
+        flight, self.flight = self.flight, None
+        self.attempted = True
+        if flight is not None:
+            flight.ended.set_result(error)
+
+    def saved(self, stored: LogSlice) -> None:
+        """Take over what a save of ours stored."""
+        if self.view is not None and self.view.floor != stored.floor:
+            self.void()
+        self.seen = max([self.seen, *(entry.position or 0 for entry in stored.entries)])
+        if self.view is not None and not self.stale:
+            self.view.append(sorted(stored.entries, key=lambda entry: entry.position or 0))
+
+
+class Buffers:
+    """The buffers by chat, least recently used first.
+
+    Args:
+        most: how many are held; more only while more are busy.
+        on_evicted: called with each buffer that gave way, under the lock.
+    """
+
+    def __init__(self, most: int, on_evicted: Callable[[Buffer], None]) -> None:
+        self._most = most
+        self._on_evicted = on_evicted
+        self._by_key: OrderedDict[ChatKey, Buffer] = OrderedDict()
+        self.lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: ChatKey) -> Buffer | None:
+        """Return the chat's buffer, if it has one."""
+        with self.lock:
+            buffer = self._by_key.get(key)
+            if buffer is not None:
+                self._by_key.move_to_end(key)
+            return buffer
+
+    def get_or_add(self, key: ChatKey) -> tuple[Buffer, bool]:
+        """Return the chat's buffer and whether it is new; a new one may evict idle ones."""
+        with self.lock:
+            known = self.get(key)
+            if known is not None:
+                return known, False
+            buffer = self._by_key[key] = Buffer(key)
+            self.shrink()
+            return buffer, True
+
+    def shrink(self) -> None:
+        """Evict the least recently used idle buffers that are too many."""
+        with self.lock:
+            excess = len(self._by_key) - self._most
+            if excess <= 0:
+                return
+            newest = next(reversed(self._by_key.values()))
+            idle = (b for b in self._by_key.values() if b.is_idle and b is not newest)
+            for buffer in list(islice(idle, excess)):
+                del self._by_key[buffer.key]
+                self._on_evicted(buffer)
+
+    def discard(self, buffer: Buffer) -> None:
+        """Forget a buffer that holds nothing, unless something under way needs it."""
+        with self.lock:
+            if self._by_key.get(buffer.key) is buffer and buffer.is_idle:
+                del self._by_key[buffer.key]
+
+    def is_held(self, buffer: Buffer) -> bool:
+        """Whether this is still the chat's buffer."""
+        return self._by_key.get(buffer.key) is buffer
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self.lock:
+            self._by_key.clear()
+
+    @property
+    def flights(self) -> list[Flight]:
+        """The compactions under way."""
+        with self.lock:
+            buffers = self._by_key.values()
+            return [buffer.flight for buffer in buffers if buffer.flight is not None]

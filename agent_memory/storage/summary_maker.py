@@ -1,0 +1,188 @@
+"""Asking a summarizer, and turning its answer into a summary that may be installed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import attrs
+
+from agent_memory.clipping import clip_summary
+from agent_memory.compaction import Compaction, Snapshot
+from agent_memory.errors import InvalidSummaryError, SummarizerError
+from agent_memory.messages import ConversationMessage, Usage
+from agent_memory.records import Covered, SummaryRecord
+from agent_memory.storage.buffers import Buffer
+from agent_memory.storage.policy import Limits, Trigger
+from agent_memory.summarizers.base import (
+    Summarizer,
+    SummarizerObject,
+    SummaryResult,
+    summarizer_name,
+)
+from agent_memory.summarizers.calling import SummarizerCall
+from agent_memory.tokens import TokenCounter
+from agent_memory.view import ChatView
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_OFF_LOOP: Final = 500  # messages; pure work on more of them is done in a worker thread
+
+
+@attrs.frozen
+class Proposal:
+    """A summary that may be installed.
+
+    Args:
+        view: the view it was made from.
+        snapshot: what the summarizer was given.
+        compaction: what the view becomes.
+        record: what is stored of it.
+        clipped: whether it was too long and has been cut.
+    """
+
+    view: ChatView
+    snapshot: Snapshot
+    compaction: Compaction
+    record: SummaryRecord
+    clipped: bool
+
+
+@attrs.frozen
+class _Answer:
+    messages: Sequence[ConversationMessage]
+    keep_at_least: int
+    usage: Usage | None
+    by: str
+
+
+class SummaryMaker:
+    """Makes proposals.
+
+    Args:
+        summarizer: what is asked.
+        fallback: what is asked when it fails, or None.
+        trigger: how much to keep.
+        limits: how long it may take and how long a summary may be.
+        counter: counts tokens.
+    """
+
+    def __init__(
+        self,
+        summarizer: Summarizer,
+        fallback: Summarizer | None,
+        trigger: Trigger,
+        limits: Limits,
+        counter: TokenCounter,
+    ) -> None:
+        self._summarizer = summarizer
+        self._fallback = fallback
+        self._trigger = trigger
+        self._limits = limits
+        self._counter = counter
+
+    async def propose(
+        self, buffer: Buffer, view: ChatView, snapshot: Snapshot, reason: str
+    ) -> Proposal | str:
+        """Return a proposal, or why there is none: ``"not_yet"`` or ``"nothing_to_gain"``.
+
+        Raises:
+            SummarizerError: the summarizer, and the fallback if there is one, failed.
+        """
+        history = await _off_loop(snapshot, lambda: snapshot.history)
+        if not history:
+            return "nothing_to_gain"
+        answer = await self._ask(buffer, snapshot)
+        if answer is None:
+            return "not_yet"
+        return await _off_loop(snapshot, lambda: self._understand(view, snapshot, answer, reason))
+
+    async def _ask(self, buffer: Buffer, snapshot: Snapshot) -> _Answer | None:
+        try:
+            return await self._ask_one(buffer, snapshot, self._summarizer)
+        except SummarizerError as error:
+            if self._fallback is None:
+                raise
+            _log.warning("the fallback summarizes %s: %s", buffer.key, error)
+            return await self._ask_one(buffer, snapshot, self._fallback)
+
+    async def _ask_one(
+        self, buffer: Buffer, snapshot: Snapshot, summarizer: Summarizer
+    ) -> _Answer | None:
+        buffer.call = SummarizerCall(
+            summarizer,
+            snapshot.history,
+            keep_last=self._trigger.keep_last,
+            context_tokens=await _off_loop(snapshot, lambda: self._tokens(snapshot.history)),
+        )
+        returned = await buffer.call.answer(self._limits.summarizer_timeout)
+        by = summarizer_name(summarizer)
+        if not isinstance(summarizer, SummarizerObject):
+            return _Answer(returned, 0, None, by)
+        if returned is None:
+            return None
+        if not isinstance(returned, SummaryResult):
+            raise InvalidSummaryError(
+                f"summarize() must return a SummaryResult or None, not {type(returned).__name__}"
+            )
+        return _Answer(returned.messages, 2 * self._trigger.keep_last, returned.usage, by)
+
+    def _understand(
+        self, view: ChatView, snapshot: Snapshot, answer: _Answer, reason: str
+    ) -> Proposal | str:
+        compaction = snapshot.interpret(answer.messages, keep_at_least=answer.keep_at_least)
+        limit, clipped = self._limits.max_summary_tokens, False
+        if limit is not None:
+            block = clip_summary(compaction.block, limit, self._counter.count)
+            clipped = block != compaction.block
+            compaction = attrs.evolve(compaction, block=block)
+        record = self._record(view, snapshot, compaction, answer, reason)
+        if not _gains(record, reason):
+            return "nothing_to_gain"
+        return Proposal(view, snapshot, compaction, record, clipped)
+
+    def _record(
+        self,
+        view: ChatView,
+        snapshot: Snapshot,
+        compaction: Compaction,
+        answer: _Answer,
+        reason: str,
+    ) -> SummaryRecord:
+        reached = snapshot.tail[compaction.cut - 1] if compaction.cut else None
+        after = [*compaction.block, *snapshot.given_from(compaction.cut)]
+        return SummaryRecord(
+            summary=compaction.block,
+            head=(*view.head, *compaction.lifted),
+            position=view.reach if reached is None else reached.position or 0,
+            message_id=(view.reach_id or "") if reached is None else reached.id,
+            floor=view.floor,
+            covered=view.covered_by(compaction) or Covered(0, 0, 0),
+            replaces=view.record_id,
+            summarizer=answer.by,
+            reason=reason,
+            messages_before=len(snapshot.history),
+            messages_after=len(after),
+            tokens_before=self._tokens(snapshot.history),
+            tokens_after=self._tokens(after),
+            usage=answer.usage,
+        )
+
+    def _tokens(self, messages: Sequence[ConversationMessage]) -> int:
+        return sum(map(self._counter.count, messages))
+
+
+def _gains(record: SummaryRecord, reason: str) -> bool:
+    if reason == "trigger_tokens":
+        return record.tokens_after < record.tokens_before
+    return record.messages_after < record.messages_before
+
+
+async def _off_loop(snapshot: Snapshot, work: Callable[[], T]) -> T:
+    """Do pure work at once, or in a worker thread where it could hold up the loop."""
+    if len(snapshot.tail) <= _OFF_LOOP:
+        return work()
+    return await asyncio.to_thread(work)

@@ -1,0 +1,135 @@
+"""Bringing a buffer's view up to what the log holds.
+
+One way serves the first fetch, restarts, gaps, lost answers and other writers: read from the
+newest entry known, compare its id and the floor, take the rest or start anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.buffers import Buffer, Buffers
+from agent_memory.view import ChatView
+
+_log = logging.getLogger(__name__)
+
+
+class ViewReader:
+    """Reads the logs of a store into buffers.
+
+    Args:
+        storage: the store.
+        buffers: whose lock guards what is changed; it is never held while the store works.
+        count: tells the tokens of a message, where the trigger needs them.
+    """
+
+    def __init__(
+        self,
+        storage: ChatStorage,
+        buffers: Buffers,
+        count: Callable[[ConversationMessage], int] | None,
+    ) -> None:
+        self._storage = storage
+        self._lock = buffers.lock
+        self._count = count
+
+    async def whole(self, key: ChatKey, at_most: int) -> ChatView | None:
+        """Return the view of a chat's whole log, or None when it has more entries."""
+        log = await self._storage._read(key, last=at_most + 1)
+        return None if len(log.entries) > at_most else ChatView.of(log, count=self._count)
+
+    async def current(self, buffer: Buffer, *, check: bool) -> ChatView:
+        """Return the buffer's view, showing everything that is known to be stored.
+
+        Args:
+            buffer: whose view.
+            check: ask the log even if nothing is known to be missing, for other writers' sake.
+        """
+        while True:
+            view = buffer.view
+            if view is None:
+                await self._load(buffer)
+                check = False
+                continue
+            if (buffer.is_current and not check) or await self._catch_up(buffer, view):
+                return view
+
+    async def _catch_up(self, buffer: Buffer, view: ChatView) -> bool:
+        """Read what follows the view; False when it must be looked at again."""
+        with self._lock:
+            if buffer.view is not view:
+                return False
+            buffer.stale = False  # before the read: what goes wrong meanwhile sets it again
+            last, last_id, seen = view.last, view.last_id, buffer.seen
+        try:
+            log = await self._storage._read(buffer.key, after=max(last - 1, view.floor))
+        except BaseException:
+            buffer.stale = True
+            raise
+        with self._lock:
+            if buffer.view is not view:
+                return False
+            same = log.floor == view.floor and (
+                last == view.floor or _begins_with(log, last, last_id)
+            )
+            if same and view.append(log.entries) and view.last >= seen:
+                return True
+            buffer.void()
+            return False
+
+    async def _load(self, buffer: Buffer) -> None:
+        """Make the view anew; those who come meanwhile wait for the same read."""
+        mine = Future[None]()
+        with self._lock:
+            loading = buffer.loading
+            if loading is None:
+                buffer.loading = mine
+                buffer.stale = False
+                generation, seen = buffer.generation, buffer.seen
+        if loading is not None:
+            await asyncio.shield(asyncio.wrap_future(loading))
+            return
+        try:
+            view = await self._make(buffer.key)
+            with self._lock:
+                if buffer.generation == generation:
+                    buffer.view = view
+                    if buffer.seen == seen:
+                        buffer.seen = min(seen, view.last)
+        finally:
+            with self._lock:
+                buffer.loading = None
+            mine.set_result(None)
+
+    async def _make(self, key: ChatKey) -> ChatView:
+        record = await self.newest_record(key)
+        if record is not None:
+            log = await self._storage._read(key, after=record.position - 1)
+            view = ChatView.restored(record, log, count=self._count)
+            if view is not None:
+                return view
+        return ChatView.of(await self._storage._read(key), count=self._count)
+
+    async def newest_record(self, key: ChatKey) -> SummaryRecord | None:
+        """Return the newest summary record, None if there is none that can be read."""
+        summaries = self._storage.summaries()
+        if summaries is None:
+            return None
+        try:
+            return await summaries.load_summary(key)
+        except CorruptedRecordError as error:
+            _log.warning("summary of %s ignored, the view is made from raw: %s", key, error)
+            return None
+
+
+def _begins_with(log: LogSlice, position: int, entry_id: str | None) -> bool:
+    return bool(log.entries) and (
+        (log.entries[0].position, log.entries[0].id) == (position, entry_id)
+    )

@@ -1,0 +1,213 @@
+"""The pure state of one chat's buffer: what the model sees, and how it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from agent_memory import turns
+from agent_memory.compaction import Compaction, Snapshot
+from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
+
+_SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
+_Count: TypeAlias = Callable[[ConversationMessage], int]
+
+
+class ChatView:
+    """The view of one chat: head + block + tail; see :mod:`agent_memory.compaction`.
+
+    Between compactions it only grows at its end. It does no I/O and takes no lock.
+
+    Attributes:
+        floor: the chat's floor that this view belongs to.
+        last: the newest position known, of a message or a note; at least the floor.
+        last_id: the id of the entry there, None at the floor.
+        reach: head and block stand for everything up to this position.
+        reach_id: the id of the entry there, None if nothing is covered.
+        covered: what the block stands for, None without a compaction.
+        record_id: the id of the summary record it shows, None without one.
+        head: what is shown first and never summarized.
+        block: the live summary.
+        tokens: of block and tail, leading system messages excluded; 0 without `count`.
+
+    Args:
+        floor: the chat's floor.
+        count: tells the tokens of a message, where tokens matter.
+    """
+
+    def __init__(self, floor: int = 0, *, count: _Count | None = None) -> None:
+        self._count = count
+        self.tokens = 0
+        self.floor = floor
+        self.last = floor
+        self.last_id: str | None = None
+        self.reach = floor
+        self.reach_id: str | None = None
+        self.covered: Covered | None = None
+        self.record_id: str | None = None
+        self.head: tuple[ConversationMessage, ...] = ()
+        self.block: tuple[ConversationMessage, ...] = ()
+        self._tail: list[ConversationMessage] = []
+        self._shown: list[ConversationMessage] = []
+        self._leading = 0
+        self._windows: dict[int, list[ConversationMessage]] = {}
+
+    @classmethod
+    def of(cls, log: LogSlice, *, count: _Count | None = None) -> ChatView:
+        """Make the view of a whole log that nothing has been summarized of."""
+        view = cls(log.floor, count=count)
+        view.append(log.entries)
+        return view
+
+    @classmethod
+    def restored(
+        cls, record: SummaryRecord, log: LogSlice, *, count: _Count | None = None
+    ) -> ChatView | None:
+        """Make the view that a record left, or None when it does not fit the log.
+
+        Args:
+            record: the newest record of the chat.
+            log: the entries from the record's position on, that one included.
+        """
+        entries = log.entries
+        if not entries or record.floor != log.floor:
+            return None
+        if entries[0].position != record.position or entries[0].id != record.message_id:
+            return None
+        view = cls(log.floor, count=count)
+        view.head, view.block = record.head, record.summary
+        view.covered, view.record_id = record.covered, record.id
+        view.last = view.reach = record.position
+        view.last_id = view.reach_id = record.message_id
+        view._rebuild()
+        view.append(entries[1:])
+        return view
+
+    @property
+    def tail(self) -> Sequence[ConversationMessage]:
+        """The raw messages after `reach`."""
+        return self._tail
+
+    @property
+    def size(self) -> int:
+        """How many messages the trigger counts at most: leading system messages are none.
+
+        Pinned exchanges are still counted here; :meth:`snapshot` tells exactly.
+        """
+        return len(self.block) + len(self._tail) - self._leading
+
+    @property
+    def messages(self) -> list[ConversationMessage]:
+        """A fresh list of what the model sees."""
+        return self._shown.copy()
+
+    def append(self, entries: Iterable[Entry]) -> bool:
+        """Add entries that were stored, in order of position; known ones are passed over.
+
+        Returns:
+            Whether the view reaches up to them; False if positions before them are missing,
+            and then nothing from the gap on is added.
+        """
+        for entry in entries:
+            position = entry.position or 0
+            if position <= self.last:
+                continue
+            if position != self.last + 1:
+                return False
+            self.last, self.last_id = position, entry.id
+            if isinstance(entry, ConversationMessage):
+                self._add(entry)
+        return True
+
+    def _add(self, message: ConversationMessage) -> None:
+        if self._leading == len(self._tail) and self._is_fresh and message.role in _SYSTEM:
+            self._leading += 1
+        elif self._count is not None:
+            self.tokens += self._count(message)
+        self._tail.append(message)
+        self._shown.append(message)
+        self._windows.clear()
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self.reach == self.floor
+
+    def snapshot(self) -> Snapshot:
+        """Return what a summarizer may be given now."""
+        return Snapshot(self.block, tuple(self._tail), self._is_fresh)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the view ends in a tool exchange that still waits for results."""
+        return turns.is_open(self._tail)
+
+    def splice(self, snapshot: Snapshot, compaction: Compaction, record_id: str | None) -> None:
+        """Replace the prefix that `compaction` was made from; what came since stays.
+
+        Args:
+            snapshot: taken of this view after its last splice.
+            compaction: what the snapshot's interpretation gave.
+            record_id: the id of the record that was made of it.
+        """
+        cut = compaction.cut
+        self.covered = self.covered_by(compaction)
+        if cut:
+            self.reach = snapshot.tail[cut - 1].position or 0
+            self.reach_id = snapshot.tail[cut - 1].id
+        self.head = (*self.head, *compaction.lifted)
+        self.block = compaction.block
+        self.record_id = record_id
+        del self._tail[:cut]
+        self._rebuild()
+
+    def covered_by(self, compaction: Compaction) -> Covered | None:
+        """Return what the block would stand for after this compaction."""
+        if not compaction.dropped or compaction.first is None:
+            return self.covered
+        known = self.covered or Covered(compaction.first, 0, 0)
+        return Covered(
+            min(known.first, compaction.first),
+            max(known.last, compaction.last or 0),
+            known.count + compaction.dropped,
+        )
+
+    def _rebuild(self) -> None:
+        self._leading = 0
+        self._shown = [*self.head, *self.block, *self._tail]
+        self._windows.clear()
+        if self._count is not None:
+            self.tokens = sum(map(self._count, (*self.block, *self._tail)))
+
+    def newest(self, limit: int | None) -> list[ConversationMessage]:
+        """Return at most `limit` messages of the view, the newest group always whole.
+
+        The newest group comes first, then the head, then the summary, then older groups as far
+        as whole ones fit, the newest of them first.
+
+        Args:
+            limit: at least 1; None for all.
+        """
+        if limit is None or len(self._shown) <= limit:
+            return self._shown.copy()
+        window = self._windows.get(limit)
+        if window is None:
+            window = self._windows[limit] = self._window(limit)
+        return window.copy()
+
+    def _window(self, limit: int) -> list[ConversationMessage]:
+        leading = self._leading
+        head = [*self.head, *self._tail[:leading]]
+        rest = self._tail[leading:]
+        groups = turns.group(rest)
+        start = groups.pop().start if groups else len(rest)
+        room = limit - (len(rest) - start)
+        shown: list[ConversationMessage] = []
+        for part in (head, self.block):
+            if len(part) <= room:
+                shown += part
+                room -= len(part)
+        while groups and groups[-1].stop - groups[-1].start <= room:
+            room -= groups[-1].stop - groups[-1].start
+            start = groups.pop().start
+        return shown + rest[start:]
