@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from agent_memory import turns
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.shapes import parts
+from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
 ANY_HISTORY = st.one_of(histories(), mixtures())
 
