@@ -7,7 +7,12 @@ from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import attrs
 
-from agent_memory.errors import InvalidRequestError, SummarizerError
+from agent_memory.errors import (
+    InvalidRequestError,
+    InvalidSummaryError,
+    SummarizerError,
+    SummarizerTimeoutError,
+)
 from agent_memory.messages import Usage
 
 
@@ -46,6 +51,14 @@ class ModelError(SummarizerError):
         self.transient = transient
         self.retry_after = retry_after
         self.usage = usage or Usage()
+
+
+class ModelTimeoutError(ModelError, SummarizerTimeoutError):
+    """The model did not answer in time."""
+
+
+class BlankAnswerError(ModelError, InvalidSummaryError):
+    """The model answered with nothing but white space, or with reasoning alone."""
 
 
 class ContextOverflowError(ModelError):
@@ -112,7 +125,7 @@ def as_chat_model(llm: ChatModel | ModelFunction) -> ChatModel:
 _TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Request time-out, conflict, too early, rate limit, server trouble, overloaded (529 is
 Anthropic's, https://docs.anthropic.com/en/api/errors)."""
-_TRANSIENT_NAMES: Final = ("timeout", "connect", "throttl", "unavailable", "disconnected")
+_TRANSIENT_NAMES: Final = ("connect", "throttl", "unavailable", "disconnected")
 
 
 def as_model_error(error: Exception) -> ModelError:
@@ -122,12 +135,16 @@ def as_model_error(error: Exception) -> ModelError:
     """
     if isinstance(error, ModelError):
         return error
+    name = type(error).__name__.lower()
+    if isinstance(error, TimeoutError) or "timeout" in name:
+        timed_out = ModelTimeoutError("the model did not answer in time", transient=True)
+        timed_out.__cause__ = error
+        return timed_out
     status = http_status(error)
     if status is not None:
         transient = status in _TRANSIENT_STATUS
     else:
-        name = type(error).__name__.lower()
-        transient = isinstance(error, TimeoutError | ConnectionError) or any(
+        transient = isinstance(error, ConnectionError) or any(
             word in name for word in _TRANSIENT_NAMES
         )
     translated = ModelError(f"{type(error).__name__}: {error}", transient=transient)

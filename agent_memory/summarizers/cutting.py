@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import is_summary
-from agent_memory.turns import leading_system, split_recent
+from agent_memory.turns import leading_system, runs, safe_start, split_recent
 
 Messages = Sequence[ConversationMessage]
 
@@ -45,3 +45,22 @@ def summarized_run(messages: Messages, cut: int) -> str | None:
     run_id = messages[cut - 1].run_id
     goes_on = cut < len(messages) and messages[cut].run_id == run_id
     return None if goes_on else run_id
+
+
+def runs_cut(messages: Messages, keep_runs: int) -> int:
+    """Return where the newest `keep_runs` runs begin, widened to a legal cut.
+
+    Leading system messages and summaries are no runs. 0 where there are no more runs than that.
+    """
+    head = leading_system(messages)
+    while head < len(messages) and is_summary(messages[head]):
+        head += 1
+    blocks = runs(messages[head:])
+    if len(blocks) <= keep_runs:
+        return 0
+    return safe_start(messages, head + blocks[-keep_runs].start)
+
+
+def run_of_summary(messages: Messages, summary_id: str) -> str | None:
+    """Return the run of a summary: one of its own, or None in a chat without runs."""
+    return summary_id if any(message.run_id is not None for message in messages) else None
