@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import threading
 import time
 from pathlib import Path
@@ -72,7 +73,9 @@ def watch_event_loops() -> None:
 
     def recording(loop: asyncio.AbstractEventLoop) -> None:
         if threading.current_thread() is threading.main_thread():
-            abandoned.extend(f"task {task!r}" for task in asyncio.all_tasks(loop))
+            # A generator left half-way by ``break`` is closed in a task that is no coroutine.
+            tasks = [t for t in asyncio.all_tasks(loop) if inspect.iscoroutine(t.get_coro())]
+            abandoned.extend(f"task {task!r}" for task in tasks)
         cancel_all(loop)
 
     asyncio.runners._cancel_all_tasks = recording

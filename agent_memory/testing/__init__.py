@@ -18,9 +18,53 @@ from agent_memory._lazy import lazy_names
 
 if TYPE_CHECKING:
     from agent_memory.testing.contract import ChatStorageTests
+    from agent_memory.testing.doubles import (
+        CountingChatStorage,
+        FlakyChatStorage,
+        SlowChatStorage,
+    )
+    from agent_memory.testing.gated import GatedChatStorage
+    from agent_memory.testing.gates import Gate
+    from agent_memory.testing.scripted import (
+        ScriptedSummarizer,
+        SummarizerCall,
+        blind_cut,
+        witness_summary,
+        witnessed,
+    )
 
-__all__ = ["ChatStorageTests"]
+__all__ = [
+    "ChatStorageTests",
+    "CountingChatStorage",
+    "FlakyChatStorage",
+    "Gate",
+    "GatedChatStorage",
+    "ScriptedSummarizer",
+    "SlowChatStorage",
+    "SummarizerCall",
+    "blind_cut",
+    "witness_summary",
+    "witnessed",
+]
+
+_MODULES = {
+    "agent_memory.testing.contract": ("ChatStorageTests",),
+    "agent_memory.testing.doubles": (
+        "CountingChatStorage",
+        "FlakyChatStorage",
+        "SlowChatStorage",
+    ),
+    "agent_memory.testing.gated": ("GatedChatStorage",),
+    "agent_memory.testing.gates": ("Gate",),
+    "agent_memory.testing.scripted": (
+        "ScriptedSummarizer",
+        "SummarizerCall",
+        "blind_cut",
+        "witness_summary",
+        "witnessed",
+    ),
+}
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"ChatStorageTests": "agent_memory.testing.contract"}, globals()
+    __name__, {name: module for module, names in _MODULES.items() for name in names}, globals()
 )

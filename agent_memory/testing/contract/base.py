@@ -61,7 +61,7 @@ class ContractBase:
         """Where the store under test keeps summary records."""
         store = storage.summaries()
         if store is None:
-            pytest.skip(f"{storage!r} keeps no summary records")
+            pytest.skip(f"{type(storage).__name__} keeps no summary records")
         return store
 
     async def corrupt(self, storage: ChatStorage, key: ChatKey, position: int) -> None:
@@ -75,7 +75,9 @@ class ContractBase:
 def skip_if_private(storage: ChatStorage) -> None:
     """Skip a test of several storage objects where each has a medium of its own."""
     if storage.scope == "process":
-        pytest.skip(f"{storage!r} shares nothing with another object (scope 'process')")
+        pytest.skip(
+            f"{type(storage).__name__} shares nothing with another object (scope 'process')"
+        )
 
 
 def ids(key: ChatKey = KEY) -> tuple[str, str, str]:
