@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent_memory.records import ChatInfo, Covered, LogSlice, Note, SummaryRecord
     from agent_memory.storage.base import ChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
+    from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.wrapper import WrapperChatStorage
@@ -48,6 +49,7 @@ __all__ = [
     "MissingDependencyError",
     "Note",
     "ParticipantRole",
+    "SqlChatStorage",
     "StorageClosedError",
     "StorageConflictError",
     "StorageError",
@@ -81,6 +83,7 @@ _MODULES = {
     "agent_memory.records": ("ChatInfo", "Covered", "LogSlice", "Note", "SummaryRecord"),
     "agent_memory.storage.base": ("ChatStorage",),
     "agent_memory.storage.in_memory": ("InMemoryChatStorage",),
+    "agent_memory.storage.sql": ("SqlChatStorage",),
     "agent_memory.storage.summarizing": ("SummarizingChatStorage",),
     "agent_memory.storage.summary_store": ("SummaryStore",),
     "agent_memory.storage.wrapper": ("WrapperChatStorage",),

@@ -7,6 +7,7 @@ from agent_memory._lazy import lazy_names
 if TYPE_CHECKING:
     from agent_memory.storage.base import ChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
+    from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.wrapper import WrapperChatStorage
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChatStorage",
     "InMemoryChatStorage",
+    "SqlChatStorage",
     "SummarizingChatStorage",
     "SummaryStore",
     "WrapperChatStorage",
@@ -24,6 +26,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "ChatStorage": "agent_memory.storage.base",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
+        "SqlChatStorage": "agent_memory.storage.sql",
         "SummarizingChatStorage": "agent_memory.storage.summarizing",
         "SummaryStore": "agent_memory.storage.summary_store",
         "WrapperChatStorage": "agent_memory.storage.wrapper",

@@ -1,0 +1,146 @@
+"""Making engines for a store that was given a URL."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+from sqlalchemy import URL, Engine, NullPool, StaticPool, create_engine, event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from agent_memory.errors import InvalidRequestError, StorageUnavailableError
+from agent_memory.storage.sql.urls import Target
+
+Durability: TypeAlias = Literal["full", "normal"]
+"""What a commit on SQLite waits for."""
+
+_WAL_RETRY: Final = 0.01  # seconds, at the least, between attempts to switch to WAL
+
+
+@attrs.frozen
+class EngineOptions:
+    """How a store's engine is to be made.
+
+    Args:
+        timeout: seconds to wait for a lock, a connection, or the end of one statement.
+        durability: for SQLite; ``"full"`` survives a power cut, with ``"normal"`` the last
+            commits may be lost in one (https://www.sqlite.org/pragma.html#pragma_synchronous).
+        more: passed on to SQLAlchemy's ``create_engine`` or ``create_async_engine``.
+    """
+
+    timeout: float
+    durability: Durability
+    more: Mapping[str, Any]
+
+    def merged(self, ours: Mapping[str, Any]) -> dict[str, Any]:
+        """Return our arguments with the caller's in front; ``connect_args`` are merged too."""
+        connect_args = {**ours.get("connect_args", {}), **self.more.get("connect_args", {})}
+        return {**ours, **self.more, "connect_args": connect_args}
+
+
+def make_sqlite_engine(target: Target, options: EngineOptions) -> Engine:
+    """Make a blocking engine for SQLite, whose transactions the store begins itself.
+
+    Raises:
+        InvalidRequestError: an engine option is unknown.
+        StorageUnavailableError: the file's directory does not exist.
+    """
+    if target.url is None:
+        raise TypeError("an engine is made from a URL")
+    if not target.in_memory:
+        _check_directory(target.url)
+    arguments = options.merged(
+        {
+            "poolclass": StaticPool if target.in_memory else NullPool,
+            "hide_parameters": True,  # they are what people wrote
+            "connect_args": {
+                "timeout": options.timeout,
+                "isolation_level": None,  # BEGIN and COMMIT are ours
+                "check_same_thread": False,
+            },
+        }
+    )
+    engine: Engine = _checked(create_engine, target.url, arguments)
+    _set_up(engine, options)
+    return engine
+
+
+def make_async_engine(target: Target, options: EngineOptions) -> AsyncEngine:
+    """Make an async engine for PostgreSQL or MySQL.
+
+    Raises:
+        InvalidRequestError: an engine option is unknown.
+    """
+    if target.url is None:
+        raise TypeError("an engine is made from a URL")
+    ours: dict[str, Any] = {
+        "hide_parameters": True,
+        "pool_timeout": options.timeout,
+        "pool_size": 10,
+        "connect_args": _connect_args(target.url.get_driver_name(), options.timeout),
+    }
+    if target.family == "mysql":
+        # Under the default, REPEATABLE READ, inserts lock the gaps beside them.
+        ours["isolation_level"] = "READ COMMITTED"
+    engine: AsyncEngine = _checked(create_async_engine, target.url, options.merged(ours))
+    return engine
+
+
+def _connect_args(driver: str, timeout: float) -> dict[str, Any]:
+    if driver == "asyncpg":
+        return {"timeout": timeout, "command_timeout": timeout}
+    if driver == "asyncmy":
+        seconds = max(1, round(timeout))
+        waits = f"SET innodb_lock_wait_timeout = {seconds}"
+        return {"connect_timeout": timeout, "read_timeout": timeout + 5, "init_command": waits}
+    return {}
+
+
+def _checked(make: Any, url: URL, arguments: Mapping[str, Any]) -> Any:
+    try:
+        return make(url, **arguments)
+    except TypeError as error:
+        raise InvalidRequestError(f"engine_options: {error}") from error
+
+
+def _check_directory(url: URL) -> None:
+    database = url.database or ""
+    directory = Path(database).absolute().parent
+    if not database.startswith("file:") and not directory.is_dir():
+        raise StorageUnavailableError(
+            f"the directory {str(directory)!r} of the SQLite file does not exist; create it first"
+        )
+
+
+def _set_up(engine: Engine, options: EngineOptions) -> None:
+    synchronous = options.durability.upper()
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        _switch_to_wal(cursor, options.timeout)
+        cursor.execute(f"PRAGMA synchronous = {synchronous}")
+        cursor.close()
+
+
+def _switch_to_wal(cursor: Any, timeout: float) -> None:
+    """Switch to write-ahead logging, so that readers and the writer do not block each other.
+
+    The busy timeout does not cover the switch itself, which another process may be making.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            code = error.sqlite_errorcode & 0xFF
+            busy = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not busy or time.monotonic() > deadline:
+                raise
+        time.sleep(_WAL_RETRY * random.uniform(1, 3))  # noqa: S311  jitter

@@ -1,0 +1,112 @@
+"""Entries on their way to rows and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
+from agent_memory.messages import ChatKey
+from agent_memory.records import Entry, Note
+from agent_memory.storage.codec import decode_entry, encode_entry
+from agent_memory.storage.sql.compiling import StatementSet
+
+_log = logging.getLogger(__name__)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WARNED_AT_MOST: Final = 1_000  # rows remembered as warned of, so that each is told of once
+
+
+@attrs.frozen
+class Append:
+    """One append, encoded.
+
+    Attributes:
+        key: which chat.
+        entries: what is appended.
+        rows: the same as values of the entries' columns, but for chat and position.
+        size: characters in all bodies.
+    """
+
+    key: ChatKey
+    entries: Sequence[Entry]
+    rows: Sequence[dict[str, Any]]
+    size: int
+
+
+@attrs.frozen
+class RowCodec:
+    """Turns entries into rows and back for one store.
+
+    Args:
+        statements: for the form of ids, and the table's name.
+        max_bytes: the largest body the engine takes, in bytes of UTF-8 as it is sent.
+    """
+
+    statements: StatementSet
+    max_bytes: int
+    _warned: set[str] = attrs.field(factory=set, init=False)
+
+    def encode(self, key: ChatKey, entries: Sequence[Entry]) -> Append:
+        """Encode an append.
+
+        Raises:
+            MessageTooLargeError: an entry is larger than the engine takes.
+        """
+        rows = [self._row(key, entry) for entry in entries]
+        return Append(key, entries, rows, sum(len(row["body"]) for row in rows))
+
+    def _row(self, key: ChatKey, entry: Entry) -> dict[str, Any]:
+        body = encode_entry(entry)
+        self.check_size(key, body, f"message {entry.id!r}")
+        return {
+            "id": self.statements.id_value(entry.id),
+            "note": int(isinstance(entry, Note)),
+            "body": body,
+        }
+
+    def check_size(self, key: ChatKey, body: str, what: str) -> None:
+        """Refuse a body that the engine would not take, before anything is sent.
+
+        Raises:
+            MessageTooLargeError: it is too large.
+        """
+        # At most four bytes a character, and MySQL's escapes double some of them.
+        if len(body) * 8 <= self.max_bytes:
+            return
+        size = self._bytes_sent(body)
+        if size > self.max_bytes:
+            raise MessageTooLargeError(
+                f"{what} of the chat of {key} takes {size} bytes as it is stored; this database "
+                f"takes at most {self.max_bytes}. Nothing was stored",
+                key=key,
+            )
+
+    def _bytes_sent(self, body: str) -> int:
+        size = len(body.encode())
+        if self.statements.family == "mysql":
+            size += sum(body.count(escaped) for escaped in "\"'\\\n\r\0\x1a")
+        return size
+
+    def decode(self, body: str | bytes, chat: int, position: int, agent_id: str) -> Entry:
+        """Decode a body; one that cannot be read becomes a note that says where it is."""
+        location = self.location(chat, position)
+        try:
+            return decode_entry(body, position, agent_id, location=location)
+        except CorruptedRecordError as error:
+            self._warn(location, error)
+            data = {"location": location, "error": str(error)}
+            note = Note("corrupted", data, id=f"corrupted-{position}", timestamp=_EPOCH)
+            return note.placed(position, agent_id)
+
+    def location(self, chat: int, position: int) -> str:
+        """Say where an entry is."""
+        return f"table {self.statements.tables.entries.fullname}, chat {chat}, position {position}"
+
+    def _warn(self, location: str, error: CorruptedRecordError) -> None:
+        if location not in self._warned and len(self._warned) < _WARNED_AT_MOST:
+            self._warned.add(location)
+            _log.warning("unreadable entry: %s", error)

@@ -1,0 +1,223 @@
+"""What the drivers' errors mean, translated once, by table."""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import (
+    TimeoutError as PoolTimeoutError,
+)
+
+from agent_memory.errors import (
+    AgentMemoryError,
+    CorruptedRecordError,
+    MessageTooLargeError,
+    StorageError,
+    StorageUnavailableError,
+)
+from agent_memory.messages import ChatKey
+
+
+class Failure(enum.Enum):
+    """Kinds of failure, by what may be done about them."""
+
+    CONTENDED = "contended"
+    """A deadlock or a serialisation failure: rolled back; the same again may work at once."""
+    LOST = "lost"
+    """The connection was lost or could not be made."""
+    BUSY = "busy"
+    """Locked, full, read-only, out of connections or time: nothing was stored."""
+    TOO_LARGE = "too large"
+    CORRUPTED = "corrupted"
+    NO_TABLES = "no tables"
+    OTHER = "other"
+
+
+VENDOR_ERRORS: Final = (SQLAlchemyError, OSError, sqlite3.Error)
+"""What drivers and SQLAlchemy raise; ``TimeoutError`` is an ``OSError``."""
+
+_SQLITE: Final[Mapping[int, Failure]] = {
+    # https://www.sqlite.org/rescode.html, primary codes
+    3: Failure.BUSY,  # PERM
+    5: Failure.BUSY,  # BUSY
+    6: Failure.BUSY,  # LOCKED
+    8: Failure.BUSY,  # READONLY
+    10: Failure.BUSY,  # IOERR
+    11: Failure.CORRUPTED,  # CORRUPT
+    13: Failure.BUSY,  # FULL
+    14: Failure.BUSY,  # CANTOPEN
+    18: Failure.TOO_LARGE,  # TOOBIG
+    26: Failure.CORRUPTED,  # NOTADB
+}
+
+_POSTGRESQL: Final[Mapping[str, Failure]] = {
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html, codes and classes
+    "40001": Failure.CONTENDED,
+    "40P01": Failure.CONTENDED,
+    "08": Failure.LOST,
+    "57P": Failure.LOST,  # shutting down, crashed, starting up
+    "28": Failure.BUSY,  # not authorised
+    "3D": Failure.BUSY,  # no such database
+    "53": Failure.BUSY,  # disk full, too many connections
+    "54": Failure.TOO_LARGE,
+    "55": Failure.BUSY,
+    "57": Failure.BUSY,  # cancelled, timed out
+    "58": Failure.BUSY,
+    "25": Failure.BUSY,  # read-only
+    "42P01": Failure.NO_TABLES,
+    "XX001": Failure.CORRUPTED,
+    "XX002": Failure.CORRUPTED,
+}
+
+_MYSQL: Final[Mapping[int, Failure]] = {
+    # https://mariadb.com/kb/en/mariadb-error-code-reference/
+    1205: Failure.CONTENDED,  # lock wait timeout
+    1213: Failure.CONTENDED,  # deadlock
+    1020: Failure.CONTENDED,  # record has changed since last read
+    1053: Failure.LOST,  # shutting down
+    1077: Failure.LOST,
+    1927: Failure.LOST,  # connection was killed
+    2002: Failure.LOST,
+    2003: Failure.LOST,
+    2006: Failure.LOST,
+    2013: Failure.LOST,
+    2014: Failure.LOST,
+    2055: Failure.LOST,
+    1021: Failure.BUSY,  # disk full
+    1030: Failure.BUSY,
+    1040: Failure.BUSY,  # too many connections
+    1044: Failure.BUSY,  # not authorised
+    1045: Failure.BUSY,
+    1049: Failure.BUSY,  # no such database
+    1114: Failure.BUSY,  # table full
+    1203: Failure.BUSY,
+    1226: Failure.BUSY,
+    1290: Failure.BUSY,  # read-only
+    1317: Failure.BUSY,  # interrupted
+    1698: Failure.BUSY,
+    1836: Failure.BUSY,
+    1969: Failure.BUSY,  # max_statement_time
+    3024: Failure.BUSY,
+    1118: Failure.TOO_LARGE,
+    1153: Failure.TOO_LARGE,  # max_allowed_packet
+    1406: Failure.TOO_LARGE,
+    1146: Failure.NO_TABLES,
+}
+
+
+def kind_of(error: BaseException) -> Failure:
+    """Say what kind of failure a driver's or SQLAlchemy's error is."""
+    if isinstance(error, DBAPIError):
+        if isinstance(error.orig, OSError):  # a driver that could not reach its server
+            return Failure.LOST
+        kind = _by_code(error.orig)
+        lost = error.connection_invalidated and kind is Failure.OTHER
+        return Failure.LOST if lost else kind
+    if isinstance(error, PoolTimeoutError):
+        return Failure.BUSY
+    if isinstance(error, OSError):
+        return Failure.LOST
+    return _by_code(error)
+
+
+def is_duplicate(error: BaseException) -> bool:
+    """Whether a unique index refused a row."""
+    return isinstance(error, IntegrityError)
+
+
+def _by_code(error: Any) -> Failure:
+    sqlite_code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(sqlite_code, int):
+        return _SQLITE.get(sqlite_code & 0xFF, _sqlite_by_text(error))
+    if isinstance(error, sqlite3.DataError | OverflowError):
+        return Failure.TOO_LARGE
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(state, str):
+        prefixes = (state, state[:3], state[:2])
+        return next((_POSTGRESQL[p] for p in prefixes if p in _POSTGRESQL), Failure.OTHER)
+    arguments = getattr(error, "args", ())
+    if arguments and type(arguments[0]) is int:
+        return _MYSQL.get(arguments[0], Failure.OTHER)
+    return Failure.OTHER
+
+
+def _sqlite_by_text(error: Any) -> Failure:
+    # "no such table" has no code of its own.
+    return Failure.NO_TABLES if "no such table" in str(error) else Failure.OTHER
+
+
+def translate(
+    error: BaseException, *, key: ChatKey | None = None, stored: bool | None = False
+) -> AgentMemoryError:
+    """Return the error of this library for one of a driver's or SQLAlchemy's.
+
+    Args:
+        error: what was raised.
+        key: the chat concerned.
+        stored: False when nothing was stored, None when that is unknown.
+    """
+    told = _text(error)
+    kind = kind_of(error)
+    if kind is Failure.TOO_LARGE:
+        return MessageTooLargeError(
+            f"the database refused a message as too large: {told}", key=key, stored=stored
+        )
+    if kind is Failure.CORRUPTED:
+        return CorruptedRecordError(f"the database is damaged: {told}", key=key)
+    if kind is Failure.NO_TABLES:
+        return StorageError(
+            f"the store's tables are gone: {told}. Open the store anew, with create_tables=True, "
+            "to make them",
+            key=key,
+            stored=stored,
+        )
+    if kind is Failure.OTHER:
+        return StorageError(f"the database refused: {told}", key=key, stored=stored)
+    unsure = "" if stored is False else "; whether it was stored is unknown: save it again"
+    return StorageUnavailableError(
+        f"the database is not available: {told}{unsure}", key=key, stored=stored
+    )
+
+
+def _text(error: BaseException) -> str:
+    # Not SQLAlchemy's text, which holds the statement and, with it, what people wrote.
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if isinstance(cause, PoolTimeoutError):
+        return "no connection of the pool became free in time"
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+class TransactionFailedError(Exception):
+    """A transaction failed for good; never leaves this package.
+
+    Args:
+        error: the driver's or SQLAlchemy's error.
+        stored: False when nothing was stored, None when that is unknown.
+    """
+
+    def __init__(self, error: BaseException, *, stored: bool | None) -> None:
+        super().__init__(error)
+        self.error = error
+        self.stored = stored
+
+    def translated(self, key: ChatKey | None) -> AgentMemoryError:
+        """Return this library's error for it, with the driver's as its cause."""
+        result = translate(self.error, key=key, stored=self.stored)
+        result.__cause__ = self.error
+        return result
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether an error that came at the commit tells for sure that nothing was stored."""
+    if kind_of(error) is Failure.CONTENDED:
+        return True
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return isinstance(code, int) and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)

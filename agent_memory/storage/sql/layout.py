@@ -1,0 +1,137 @@
+"""Making the tables, and checking and migrating the version of their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import Connection, inspect, select, update
+from sqlalchemy.schema import CreateTable
+
+from agent_memory.errors import StorageError
+from agent_memory.storage.sql.compiling import FAMILIES
+from agent_memory.storage.sql.schema import LAYOUT_VERSION, Tables
+
+Migration: TypeAlias = Callable[[Connection, Tables], None]
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {}
+"""From each older layout to the next one. Version 1 is the first: there is nothing older."""
+
+# "agent_memory" as a number: the advisory lock under which tables are made and migrated.
+_LOCK: Final = int.from_bytes(b"agnt_mem", "big") >> 1
+_LOCK_NAME: Final = "agent_memory_layout"
+
+
+def prepare(connection: Connection, tables: Tables, *, create: bool) -> None:
+    """Make sure that the tables are there, in the layout that this release knows.
+
+    Raises:
+        StorageError: they are missing and not to be made, or of another version.
+    """
+    _check_encoding(connection)
+    if not _is_there(connection, tables):
+        if not create:
+            raise StorageError(
+                f"the table {tables.layout.fullname!r} does not exist and create_tables is "
+                "False; make the tables once by opening a store with create_tables=True"
+            )
+        create_tables(connection, tables)
+    version = read_version(connection, tables)
+    if version > LAYOUT_VERSION:
+        raise StorageError(
+            f"the tables {tables.chats.fullname!r} … have layout {version}, made by a newer "
+            f"release; this one knows up to {LAYOUT_VERSION}. Upgrade agent-memory-storage"
+        )
+    if version < LAYOUT_VERSION:
+        raise StorageError(
+            f"the tables {tables.chats.fullname!r} … have the older layout {version}; make a "
+            f"backup, then call `await storage.migrate()` once for layout {LAYOUT_VERSION}"
+        )
+
+
+def create_tables(connection: Connection, tables: Tables) -> None:
+    """Make what is missing; others may do so at the same moment."""
+    _lock(connection)
+    try:
+        for table in tables.all:
+            connection.execute(CreateTable(table, if_not_exists=True))
+        if _stored_version(connection, tables) is None:
+            row = tables.layout.insert().values(id=1, version=LAYOUT_VERSION)
+            connection.execute(row)
+    finally:
+        _unlock(connection)
+
+
+def migrate(connection: Connection, tables: Tables, migrations: Mapping[int, Migration]) -> int:
+    """Bring an older layout to the newest, step by step, in one transaction where DDL allows.
+
+    Returns:
+        The version afterwards.
+
+    Raises:
+        StorageError: it was made by a newer release, or there is no way from it.
+    """
+    if not _is_there(connection, tables):
+        create_tables(connection, tables)
+    _lock(connection)
+    try:
+        version = read_version(connection, tables)
+        while version < LAYOUT_VERSION:
+            if version not in migrations:
+                raise StorageError(f"there is no migration from layout {version}")
+            migrations[version](connection, tables)
+            version += 1
+            connection.execute(update(tables.layout).values(version=version))
+    finally:
+        _unlock(connection)
+    return version
+
+
+def read_version(connection: Connection, tables: Tables) -> int:
+    """Return the version of the layout that is stored.
+
+    Raises:
+        StorageError: none is.
+    """
+    version = _stored_version(connection, tables)
+    if version is None:
+        raise StorageError(
+            f"the table {tables.layout.fullname!r} is empty: these are no tables of this "
+            "library; choose another table_prefix"
+        )
+    return version
+
+
+def _stored_version(connection: Connection, tables: Tables) -> int | None:
+    version: Any = connection.execute(select(tables.layout.c.version)).scalar()
+    return None if version is None else int(version)
+
+
+def _is_there(connection: Connection, tables: Tables) -> bool:
+    return inspect(connection).has_table(tables.layout.name, schema=tables.layout.schema)
+
+
+def _check_encoding(connection: Connection) -> None:
+    if FAMILIES[connection.dialect.name] != "postgresql":
+        return
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise StorageError(
+            f"the database has the encoding {encoding}, which cannot hold every text; use one "
+            "made with ENCODING 'UTF8'"
+        )
+
+
+def _lock(connection: Connection) -> None:
+    # SQLite's transaction is a lock already. CREATE TABLE IF NOT EXISTS is none on PostgreSQL.
+    family = FAMILIES[connection.dialect.name]
+    if family == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    elif family == "mysql":
+        connection.exec_driver_sql(f"SELECT GET_LOCK('{_LOCK_NAME}', 60)")
+
+
+def _unlock(connection: Connection) -> None:
+    # PostgreSQL's ends with the transaction.
+    if FAMILIES[connection.dialect.name] == "mysql":
+        connection.exec_driver_sql(f"SELECT RELEASE_LOCK('{_LOCK_NAME}')")

@@ -1,0 +1,141 @@
+"""Reading, listing and forgetting: functions over a SQLAlchemy ``Connection``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection
+
+from agent_memory.messages import ChatKey
+from agent_memory.records import ChatInfo, Entry, LogSlice
+from agent_memory.storage.sql.appending import Head, now
+from agent_memory.storage.sql.compiling import Row
+from agent_memory.storage.sql.entries import RowCodec
+from agent_memory.storage.sql.schema import KEY_COLUMNS
+from agent_memory.storage.sql.statements import Statements
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def read(
+    connection: Connection,
+    statements: Statements,
+    codec: RowCodec,
+    key: ChatKey,
+    *,
+    after: int,
+    first: int | None,
+    last: int | None,
+) -> LogSlice:
+    """Read a part of one chat's log, in one statement."""
+    values = {**statements.key_values(key), "after": after}
+    statement = statements.read
+    if first is not None:
+        statement, values["first"] = statements.read_first, first
+    elif last is not None:
+        statement, values["newest"] = statements.read_last, last
+    rows = statement.rows(connection, values)
+    floor = rows[0][1] if rows else 0
+    entries = [
+        codec.decode(body, chat, position, key.agent_id)
+        for chat, _floor, position, body in rows
+        if position is not None
+    ]
+    return LogSlice(entries, floor)
+
+
+def read_session(
+    connection: Connection, statements: Statements, codec: RowCodec, user_id: str, session_id: str
+) -> dict[ChatKey, LogSlice]:
+    """Read the log of every chat of a session, in one statement."""
+    values = {
+        "user_id": statements.id_value(user_id),
+        "session_id": statements.id_value(session_id),
+    }
+    entries: dict[str, list[Entry]] = {}
+    floors: dict[str, int] = {}
+    for agent, chat, floor, position, body in statements.read_session.rows(connection, values):
+        agent_id = statements.id_text(agent)
+        floors[agent_id] = floor
+        entry = codec.decode(body, chat, position, agent_id)
+        entries.setdefault(agent_id, []).append(entry)
+    return {
+        ChatKey(user_id, session_id, agent_id): LogSlice(log, floors[agent_id])
+        for agent_id, log in entries.items()
+    }
+
+
+def list_page(
+    connection: Connection,
+    statements: Statements,
+    scope: Sequence[str],
+    after: ChatKey | None,
+    limit: int,
+) -> list[ChatInfo]:
+    """List chats with living entries in key order.
+
+    Args:
+        scope: none, the user id, or user and session id.
+        after: only keys that come after it.
+        limit: at most so many.
+    """
+    values = {
+        f"scope_{name}": statements.id_value(text)
+        for name, text in zip(KEY_COLUMNS, scope, strict=False)
+    }
+    if after is not None:
+        key_values = statements.key_values(after)
+        values |= {f"after_{name}": value for name, value in key_values.items()}
+    page = statements.page(len(scope), following=after is not None)
+    rows = page.rows(connection, {**values, "limit": limit})
+    return [_info(statements, row) for row in rows]
+
+
+def _info(statements: Statements, row: Row) -> ChatInfo:
+    user_id, session_id, agent_id = map(statements.id_text, row[:3])
+    floor, last, created_at, updated_at = row[3:]
+    key = ChatKey(user_id, session_id, agent_id)
+    return ChatInfo(key, floor, last, _datetime(created_at), _datetime(updated_at))
+
+
+def _datetime(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def lock(connection: Connection, statements: Statements, key: ChatKey) -> Head | None:
+    """Lock a chat for the transaction and return its head; None if there is no such chat."""
+    row = statements.lock.row(connection, statements.key_values(key))
+    return None if row is None else Head(*row)
+
+
+def forget(connection: Connection, statements: Statements, key: ChatKey, keep: int) -> int:
+    """Raise the floor so that the newest `keep` messages live; return how many went."""
+    head = lock(connection, statements, key)
+    floor = None if head is None else _new_floor(connection, statements, head, keep)
+    if head is None or floor is None or floor <= head.floor:
+        return 0
+    gone = {"chat": head.number, "position": floor}
+    counted = statements.count_messages.row(connection, gone)
+    statements.drop_entries.run(connection, gone)
+    statements.set_floor.run(connection, {"chat": head.number, "value": floor, "now": now()})
+    statements.records.drop.run(connection, {"chat": head.number})
+    return 0 if counted is None else int(counted[0])
+
+
+def _new_floor(
+    connection: Connection, statements: Statements, head: Head, keep: int
+) -> int | None:
+    if keep == 0:
+        return head.last
+    values = {"chat": head.number, "skip": keep - 1}
+    oldest = statements.oldest_kept.row(connection, values)
+    return None if oldest is None else int(oldest[0]) - 1
+
+
+def purge(connection: Connection, statements: Statements, older_than: timedelta) -> int:
+    """Remove the heads of chats that hold nothing, untouched for so long; return how many."""
+    before = now() - older_than // _MICROSECOND
+    return statements.purge.run(connection, {"before": before})

@@ -1,0 +1,209 @@
+"""How the store's functions get to a thread or loop, a session and an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.util import await_only
+
+from agent_memory.errors import StorageUnavailableError
+from agent_memory.messages import ChatKey
+from agent_memory.records import LogSlice
+from agent_memory.storage.settling import result_of
+from agent_memory.storage.sql.appends import Appender, PendingAppend
+from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
+from agent_memory.storage.sql.entries import Append
+from agent_memory.storage.sql.loops import CallersLoop, PrivateLoop
+from agent_memory.storage.sql.sessions import Session
+from agent_memory.storage.sql.threads import Worker
+from agent_memory.storage.sql.urls import Target
+
+T = TypeVar("T")
+
+_NAME = "agent-memory-sql"
+
+
+class Runner(ABC):
+    """Runs functions of a ``Connection`` for one store, from any loop or thread.
+
+    Waiting outlasts cancellation: what has been handed over is done when the wait ends.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._process = os.getpid()
+
+    async def write(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        key: ChatKey | None = None,
+        repeatable: bool = False,
+    ) -> T:
+        """Run `work` in a transaction; see :meth:`Session.transact`."""
+        self._check_process()
+        job = self._submit(lambda session: session.transact(work, repeatable=repeatable), key)
+        return await result_of(job)
+
+    async def read(self, work: Callable[[Connection], T], *, key: ChatKey | None = None) -> T:
+        """Run `work`, which only reads; see :meth:`Session.read`."""
+        self._check_process()
+        return await result_of(self._submit_read(work, key))
+
+    async def append(self, appender: Appender, append: Append) -> LogSlice:
+        """Store an append, with others that wait at the same moment."""
+        self._check_process()
+        pending = PendingAppend(append)
+        self._append(appender, pending)
+        return await result_of(pending.future)
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what is waiting; then close what was opened."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Do the same in the background, for a store that nobody closed."""
+
+    @abstractmethod
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]: ...
+
+    @abstractmethod
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]: ...
+
+    @abstractmethod
+    def _append(self, appender: Appender, pending: PendingAppend) -> None: ...
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise StorageUnavailableError(
+                "this store was opened in the parent process; its threads and connections do "
+                "not survive a fork. Make a store in each process"
+            )
+
+
+class ThreadRunner(Runner):
+    """For engines that block: a thread that writes, and one that reads meanwhile.
+
+    Args:
+        engine: where connections come from.
+        own: whether it is ours: transactions begin with ``BEGIN IMMEDIATE``, each thread keeps
+            its connection, and the engine is disposed of at the end.
+        one_thread: for a database in memory, which lives in one connection.
+    """
+
+    def __init__(self, engine: Engine, *, own: bool, one_thread: bool) -> None:
+        super().__init__(engine)
+        begin = "BEGIN IMMEDIATE" if own else None
+        # SQLite's own waiting for a lock takes the place of further attempts.
+        attempts = 1 if engine.dialect.name == "sqlite" else 4
+        writing = Session(engine, time.sleep, begin=begin, keep=own, attempts=attempts)
+        reading = Session(engine, time.sleep, keep=own, attempts=attempts)
+        self._writer = Worker(writing, f"{_NAME}-writer")
+        self._reader = self._writer if one_thread else Worker(reading, f"{_NAME}-reader")
+        self._own = own
+
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
+        return self._writer.submit(work, key)
+
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
+        return self._reader.submit(lambda session: session.read(work), key)
+
+    def _append(self, appender: Appender, pending: PendingAppend) -> None:
+        self._writer.append(appender, pending)
+
+    async def close(self) -> None:
+        """Finish what is waiting; then end the threads and close an engine of our own."""
+        for stopped in (self._reader.stop(), self._writer.stop()):
+            await result_of(stopped)
+        if self._own:
+            self.engine.dispose()
+
+    def abandon(self) -> None:
+        """Let the threads end; each closes its connection."""
+        self._reader.stop()
+        self._writer.stop()
+
+
+def _sleep_in_greenlet(seconds: float) -> None:
+    await_only(asyncio.sleep(seconds))
+
+
+def _reading_session(engine: Engine) -> Session:
+    # Without BEGIN and COMMIT, a read on PostgreSQL is one round trip instead of three; on
+    # MySQL switching autocommit on would be a round trip of its own.
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+    return Session(engine, _sleep_in_greenlet)
+
+
+class LoopRunner(Runner):
+    """For an async engine of our own: a private thread with one event loop."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__(engine.sync_engine)
+        self._dispose = engine.dispose
+        self._reading = _reading_session(engine.sync_engine)
+        self._loop = PrivateLoop(Session(engine.sync_engine, _sleep_in_greenlet), _NAME)
+
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
+        return self._loop.submit(work, key)
+
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
+        return self._loop.submit(lambda _session: self._reading.read(work), key)
+
+    def _append(self, appender: Appender, pending: PendingAppend) -> None:
+        self._loop.append(appender, pending)
+
+    async def close(self) -> None:
+        """Finish what is waiting; then close the engine and end the thread."""
+        await result_of(self._loop.stop(self._dispose))
+
+    def abandon(self) -> None:
+        """Do the same without waiting."""
+        self._loop.stop(self._dispose)
+
+
+class CallersLoopRunner(Runner):
+    """For a caller's async engine: tasks on the loop that first uses it."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__(engine.sync_engine)
+        self._reading = _reading_session(engine.sync_engine)
+        self._loop = CallersLoop(Session(engine.sync_engine, _sleep_in_greenlet))
+
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
+        return self._loop.submit(work, key)
+
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
+        return self._loop.submit(lambda _session: self._reading.read(work), key)
+
+    def _append(self, appender: Appender, pending: PendingAppend) -> None:
+        self._loop.append(appender, pending)
+
+    async def close(self) -> None:
+        """Finish what is waiting; the engine is the caller's."""
+        await self._loop.drained()
+
+    def abandon(self) -> None:
+        """Nothing is ours to close."""
+
+
+def make_runner(target: Target, options: EngineOptions) -> Runner:
+    """Return the runner for a target; called in the loop that uses the store first."""
+    if isinstance(target.engine, AsyncEngine):
+        return CallersLoopRunner(target.engine)
+    if target.engine is not None:
+        return ThreadRunner(target.engine, own=False, one_thread=target.in_memory)
+    if target.family == "sqlite":
+        engine = make_sqlite_engine(target, options)
+        return ThreadRunner(engine, own=True, one_thread=target.in_memory)
+    return LoopRunner(make_async_engine(target, options))

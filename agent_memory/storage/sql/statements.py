@@ -1,0 +1,262 @@
+"""Every statement the store sends, compiled once per engine."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from agent_memory.storage.sql.compiling import Statement, StatementSet, bind
+from agent_memory.storage.sql.record_statements import RecordStatements
+from agent_memory.storage.sql.schema import KEY_COLUMNS, Tables
+
+HEAD_SIZES: Final = (64, 16, 4, 1)
+"""How many chats one head statement may touch: few sizes, so that few texts are prepared."""
+
+ID_SIZES: Final = (1, 8, 64, 512)
+"""How many ids one look-up may name; shorter lists are padded."""
+
+
+_ZERO: Final[ColumnElement[int]] = literal_column("0")
+
+
+class Statements(StatementSet):
+    """The statements about chats and their entries; see :class:`StatementSet`."""
+
+    def __init__(self, tables: Tables, dialect: Dialect) -> None:
+        super().__init__(tables, dialect)
+        self.records = RecordStatements(tables, dialect)
+        self.returns_heads = bool(getattr(dialect, "insert_returning", False))
+        self._heads = lru_cache(self._compile_heads)
+        self._read_heads = lru_cache(self._compile_read_heads)
+        self._known = lru_cache(self._compile_known)
+        self._pages = lru_cache(self._compile_page)
+
+    # -------------------------------------------------------------------------------- chats
+
+    def heads(self, count: int) -> Statement:
+        """Raise `last` of `count` chats (one of ``HEAD_SIZES``), making those that are new."""
+        return self._heads(count)
+
+    def _compile_heads(self, count: int) -> Statement:
+        chats = self.tables.chats
+        rows = [
+            {
+                **{name: bind(chats.c[name], f"{name}_{i}") for name in KEY_COLUMNS},
+                "floor": _ZERO,
+                "last": bind(chats.c.last, f"last_{i}"),
+                "created_at": bind(chats.c.created_at, "now"),
+                "updated_at": bind(chats.c.updated_at, "now"),
+            }
+            for i in range(count)
+        ]
+        statement = self._upsert(rows)
+        if self.returns_heads:
+            statement = statement.returning(*self._head_columns())
+        return self._compile(statement)
+
+    def _upsert(self, rows: list[dict[str, Any]]) -> Any:
+        chats = self.tables.chats
+        if self.family == "mysql":
+            adding = mysql.insert(chats).values(rows)
+            return adding.on_duplicate_key_update(
+                last=chats.c.last + adding.inserted.last, updated_at=adding.inserted.updated_at
+            )
+        dialect: Any = postgresql if self.family == "postgresql" else sqlite
+        adding = dialect.insert(chats).values(rows)
+        return adding.on_conflict_do_update(
+            index_elements=[chats.c[name] for name in KEY_COLUMNS],
+            set_={
+                "last": chats.c.last + adding.excluded.last,
+                "updated_at": adding.excluded.updated_at,
+            },
+        )
+
+    def _head_columns(self) -> list[ColumnElement[Any]]:
+        columns = self.tables.chats.c
+        names = (*KEY_COLUMNS, "number", "floor", "last")
+        return [columns[name] for name in names]
+
+    def read_heads(self, count: int) -> Statement:
+        """Read `count` heads, for engines that do not return what they inserted."""
+        return self._read_heads(count)
+
+    def _compile_read_heads(self, count: int) -> Statement:
+        columns = self.tables.chats.c
+        keys = [
+            and_(*(columns[name] == bind(columns[name], f"{name}_{i}") for name in KEY_COLUMNS))
+            for i in range(count)
+        ]
+        return self._compile(select(*self._head_columns()).where(or_(*keys)))
+
+    @cached_property
+    def lock(self) -> Statement:
+        """Lock a chat's row for the transaction: number, floor, last; no row if there is none."""
+        chats = self.tables.chats
+        columns = chats.c.number, chats.c.floor, chats.c.last
+        if self.family == "sqlite":
+            # A write, so that the transaction never has to turn from reader into writer.
+            touch = update(chats).where(*self._key_is()).values(last=chats.c.last)
+            return self._compile(touch.returning(*columns))
+        return self._compile(select(*columns).where(*self._key_is()).with_for_update())
+
+    @cached_property
+    def set_last(self) -> Statement:
+        """Set `last` of the chat `number`."""
+        return self._set("last")
+
+    @cached_property
+    def set_floor(self) -> Statement:
+        """Set `floor` of the chat `number`."""
+        return self._set("floor")
+
+    def _set(self, name: str) -> Statement:
+        chats = self.tables.chats
+        changed = {
+            name: bind(chats.c[name], "value"),
+            "updated_at": bind(chats.c.updated_at, "now"),
+        }
+        number = bind(chats.c.number, "chat")
+        return self._compile(update(chats).where(chats.c.number == number).values(changed))
+
+    @cached_property
+    def purge(self) -> Statement:
+        """Remove the heads of chats that hold nothing, untouched since `before`."""
+        chats = self.tables.chats
+        old = chats.c.updated_at <= bind(chats.c.updated_at, "before")
+        return self._compile(delete(chats).where(chats.c.floor == chats.c.last, old))
+
+    def page(self, scope: int, *, following: bool) -> Statement:
+        """List `limit` chats in key order.
+
+        Args:
+            scope: how many key columns are given, as `scope_…` values.
+            following: whether to list only what comes after the key in the `after_…` values.
+        """
+        return self._pages(scope, following)
+
+    def _compile_page(self, scope: int, following: bool) -> Statement:  # noqa: FBT001
+        chats = self.tables.chats
+        columns = [chats.c[name] for name in KEY_COLUMNS]
+        told = *columns, chats.c.floor, chats.c.last, chats.c.created_at, chats.c.updated_at
+        listing = select(*told).where(chats.c.last > chats.c.floor)
+        for column in columns[:scope]:
+            listing = listing.where(column == bind(column, f"scope_{column.name}"))
+        if following:
+            listing = listing.where(self._after(columns[scope:]))
+        limit = bindparam("limit", type_=chats.c.number.type)
+        return self._compile(listing.order_by(*columns).limit(limit))
+
+    def _after(self, columns: list[Any]) -> ColumnElement[bool]:
+        bounds = [bind(column, f"after_{column.name}") for column in columns]
+        if self.family != "mysql":
+            return tuple_(*columns) > tuple_(*bounds)
+        # MySQL's optimizer finds ranges in this form, not in a comparison of rows.
+        after: ColumnElement[bool] = columns[-1] > bounds[-1]
+        for column, bound in zip(columns[-2::-1], bounds[-2::-1], strict=True):
+            after = or_(column > bound, and_(column == bound, after))
+        return after
+
+    # ------------------------------------------------------------------------------ entries
+
+    @cached_property
+    def add_entry(self) -> Statement:
+        """Insert one entry."""
+        return self._adding(self.tables.entries)
+
+    @cached_property
+    def read(self) -> Statement:
+        """Read a log above `after`: chat, floor, position, body; a null body if it is empty.
+
+        Head and entries come from one statement, hence from one snapshot: a delete between the
+        two never pairs an old floor with new rows.
+        """
+        return self._reading()
+
+    @cached_property
+    def read_first(self) -> Statement:
+        """Read as :attr:`read`, the oldest `first` at most."""
+        chats, after = self.tables.chats.c, self._bigint("after")
+        start = case((chats.floor > after, chats.floor), else_=after)
+        return self._reading(self.tables.entries.c.position <= start + self._bigint("first"))
+
+    @cached_property
+    def read_last(self) -> Statement:
+        """Read as :attr:`read`, the newest `newest` at most."""
+        # A log has no gaps, so that places can be counted out; no engine has to sort for it.
+        start = self.tables.chats.c.last - self._bigint("newest")
+        return self._reading(self.tables.entries.c.position > start)
+
+    def _reading(self, *bounds: ColumnElement[bool]) -> Statement:
+        chats, entries = self.tables.chats, self.tables.entries
+        mine = entries.c.chat == chats.c.number
+        joined = chats.outerjoin(
+            entries, and_(mine, entries.c.position > self._bigint("after"), *bounds)
+        )
+        columns = chats.c.number, chats.c.floor, entries.c.position, entries.c.body
+        reading = select(*columns).select_from(joined).where(*self._key_is())
+        return self._compile(reading.order_by(entries.c.position))
+
+    @cached_property
+    def read_session(self) -> Statement:
+        """Read all chats of a session: agent id, chat, floor, position, body."""
+        chats, entries = self.tables.chats, self.tables.entries
+        joined = chats.join(entries, entries.c.chat == chats.c.number)
+        columns = (
+            chats.c.agent_id,
+            chats.c.number,
+            chats.c.floor,
+            entries.c.position,
+            entries.c.body,
+        )
+        reading = select(*columns).select_from(joined).where(*self._key_is()[:2])
+        return self._compile(reading.order_by(chats.c.agent_id, entries.c.position))
+
+    def known(self, count: int) -> Statement:
+        """Find entries of `chat` among `count` ids (one of ``ID_SIZES``): id, position, body."""
+        return self._known(count)
+
+    def _compile_known(self, count: int) -> Statement:
+        entries = self.tables.entries.c
+        ids = [bind(entries.id, f"id_{i}") for i in range(count)]
+        finding = select(entries.id, entries.position, entries.body)
+        return self._compile(finding.where(self._in_chat(entries), entries.id.in_(ids)))
+
+    @cached_property
+    def oldest_kept(self) -> Statement:
+        """Find the position of the oldest of the newest `skip` + 1 messages of `chat`."""
+        entries = self.tables.entries.c
+        finding = select(entries.position).where(self._in_chat(entries), entries.note == _ZERO)
+        skip = self._bigint("skip")
+        return self._compile(finding.order_by(entries.position.desc()).limit(1).offset(skip))
+
+    @cached_property
+    def count_messages(self) -> Statement:
+        """Count the messages of `chat` up to `position`."""
+        entries = self.tables.entries.c
+        counting = select(func.count()).select_from(self.tables.entries)
+        return self._compile(counting.where(*self._up_to(), entries.note == _ZERO))
+
+    @cached_property
+    def drop_entries(self) -> Statement:
+        """Delete the entries of `chat` up to `position`."""
+        return self._compile(delete(self.tables.entries).where(*self._up_to()))
+
+    def _up_to(self) -> list[ColumnElement[bool]]:
+        entries = self.tables.entries.c
+        return [self._in_chat(entries), entries.position <= self._bigint("position")]

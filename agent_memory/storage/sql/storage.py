@@ -1,0 +1,248 @@
+"""Chats in a SQL database: :class:`SqlChatStorage`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import attrs
+from sqlalchemy import Connection
+
+from agent_memory.errors import InvalidRequestError, StorageClosedError
+from agent_memory.messages import ChatKey
+from agent_memory.records import ChatInfo, Entry, LogSlice
+from agent_memory.storage.base import ChatStorage, Scope
+from agent_memory.storage.sql import layout, reading
+from agent_memory.storage.sql.appends import Appender
+from agent_memory.storage.sql.engines import Durability, EngineOptions
+from agent_memory.storage.sql.entries import RowCodec
+from agent_memory.storage.sql.limits import max_body_bytes
+from agent_memory.storage.sql.runners import Runner, make_runner
+from agent_memory.storage.sql.schema import make_tables
+from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.summaries import SqlSummaries
+from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
+
+T = TypeVar("T")
+
+_PAGE: Final = 500  # chats listed at a time
+
+
+@attrs.frozen
+class _Opened:
+    """What is known once the engine has connected."""
+
+    runner: Runner
+    statements: Statements
+    codec: RowCodec
+    appender: Appender
+
+
+class SqlChatStorage(ChatStorage):
+    """Chats in SQLite, PostgreSQL (asyncpg), MariaDB or MySQL (asyncmy), through SQLAlchemy.
+
+    Durability: a save that has returned is committed; on SQLite it is on the disk
+    (``synchronous=FULL``), on a server as the server is set up. Concurrency: any tasks, threads
+    and event loops; on SQLite any processes of this machine, on a server any anywhere. Saves
+    that wait at the same moment share one transaction.
+
+    Its input and output runs on threads of its own, so that it works from many event loops,
+    also short-lived ones. Known message ids: all of those in the chat.
+
+    Args:
+        url_or_engine: a URL such as ``sqlite:///chats.db``, ``sqlite://`` (in memory),
+            ``postgresql://user:password@host/database``, ``mysql://…`` or ``mariadb://…``; or an
+            ``Engine`` or ``AsyncEngine`` of SQLAlchemy's, which is used as it is and left open.
+            An ``AsyncEngine`` serves the event loop that first uses the store; any other gets
+            an ``InvalidRequestError``.
+        create_tables: whether to make the tables when they are missing.
+        table_prefix: what their names begin with; 1 to 40 ASCII letters, digits, ``_``, ``$``.
+        schema: the schema (on MySQL: the database) they are in, which must exist.
+        timeout: seconds, above 0, that one statement, a lock or a connection is waited for.
+        durability: on SQLite, ``"full"`` or ``"normal"``: with the latter a commit does not wait
+            for the disk, and the last ones may be lost in a power cut, never in a crash of the
+            process (https://www.sqlite.org/pragma.html#pragma_synchronous).
+        engine_options: passed on to SQLAlchemy's ``create_engine`` (SQLite) or
+            ``create_async_engine``, such as ``{"pool_size": 20}``.
+
+    Raises:
+        InvalidRequestError: an argument is none of these.
+        MissingDependencyError: the URL's driver is not installed.
+    """
+
+    def __init__(
+        self,
+        url_or_engine: UrlOrEngine,
+        *,
+        create_tables: bool = True,
+        table_prefix: str = "agent_memory_",
+        schema: str | None = None,
+        timeout: float = 30.0,
+        durability: Durability = "full",
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._opened_parts: _Opened | None = None
+        self._target = parse_target(url_or_engine)
+        self._tables = make_tables(table_prefix, schema)
+        self._create_tables = create_tables
+        self._options = EngineOptions(timeout, durability, dict(engine_options or {}))
+        self._check_options()
+
+    def _check_options(self) -> None:
+        options = self._options
+        if not (isinstance(options.timeout, int | float) and 0 < options.timeout < math.inf):
+            raise InvalidRequestError(
+                f"timeout must be a number of seconds above 0, not {options.timeout!r}"
+            )
+        if options.durability not in ("full", "normal"):
+            raise InvalidRequestError(
+                f"durability must be 'full' or 'normal', not {options.durability!r}"
+            )
+        if options.durability != "full" and (
+            self._target.family != "sqlite" or self._target.engine is not None
+        ):
+            raise InvalidRequestError(
+                "durability is for SQLite URLs; set it on the server or on the engine instead"
+            )
+        if options.more and self._target.engine is not None:
+            raise InvalidRequestError("engine_options are for URLs; the engine is made already")
+
+    def __repr__(self) -> str:
+        return f"SqlChatStorage({self._target.shown!r})"
+
+    def __del__(self) -> None:
+        opened = getattr(self, "_opened_parts", None)
+        if opened is not None:
+            told = f"unclosed {self!r}; call aclose()"
+            warnings.warn(told, ResourceWarning, stacklevel=1, source=self)
+            opened.runner.abandon()
+
+    @property
+    def scope(self) -> Scope:
+        """``"process"`` in memory, ``"host"`` for a SQLite file, ``"network"`` for a server."""
+        if self._target.in_memory:
+            return "process"
+        return "host" if self._target.family == "sqlite" else "network"
+
+    async def migrate(self) -> int:
+        """Bring tables of an older layout to this release's; make a backup first.
+
+        It is never done in silence: a store refuses to open older tables. Other processes must
+        not use the tables meanwhile.
+
+        Returns:
+            The version of the layout, which is this release's.
+
+        Raises:
+            StorageError: the tables are of a newer release.
+        """
+        self._check_not_closed()
+        runner = make_runner(self._target, self._options)
+        try:
+            migrating = partial(layout.migrate, tables=self._tables, migrations=layout.MIGRATIONS)
+            return await runner.write(migrating)
+        finally:
+            await runner.close()
+
+    def summaries(self) -> SqlSummaries:
+        """Return the summary records, which live in a table beside the chats."""
+        return SqlSummaries(self)
+
+    # -------------------------------------------------------------------------------- hooks
+
+    async def _open(self) -> None:
+        runner = make_runner(self._target, self._options)
+        try:
+            preparing = partial(layout.prepare, tables=self._tables, create=self._create_tables)
+            await runner.write(preparing, repeatable=True)
+            max_bytes = await runner.read(max_body_bytes)
+        except BaseException:
+            await runner.close()
+            raise
+        statements = Statements(self._tables, runner.engine.dialect)
+        codec = RowCodec(statements, max_bytes)
+        self._opened_parts = _Opened(runner, statements, codec, Appender(statements, codec))
+
+    async def _close(self) -> None:
+        opened, self._opened_parts = self._opened_parts, None
+        if opened is not None:
+            await opened.runner.close()
+
+    async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        opened = self._parts()
+        append = opened.codec.encode(key, entries)
+        return await opened.runner.append(opened.appender, append)
+
+    async def _read(
+        self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
+    ) -> LogSlice:
+        codec = self._parts().codec
+        return await self._query(
+            lambda connection, statements: reading.read(
+                connection, statements, codec, key, after=after, first=first, last=last
+            ),
+            key=key,
+        )
+
+    async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
+        codec = self._parts().codec
+        return await self._query(
+            lambda connection, statements: reading.read_session(
+                connection, statements, codec, user_id, session_id
+            )
+        )
+
+    async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
+        scope = [part for part in (user_id, session_id) if part is not None]
+        after: ChatKey | None = None
+        while True:
+            page = await self._query(
+                partial(reading.list_page, scope=scope, after=after, limit=_PAGE)
+            )
+            for info in page:
+                yield info
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    async def _forget(self, key: ChatKey, keep: int) -> int:
+        return await self._write(
+            lambda connection, statements: reading.forget(connection, statements, key, keep),
+            key=key,
+        )
+
+    async def _purge(self, older_than: timedelta) -> int:
+        return await self._write(partial(reading.purge, older_than=older_than))
+
+    # ------------------------------------------------------------------------- running them
+
+    async def _write(
+        self,
+        work: Callable[[Connection, Statements], T],
+        *,
+        key: ChatKey | None = None,
+        repeatable: bool = False,
+    ) -> T:
+        await self._ready()
+        opened = self._parts()
+        return await opened.runner.write(
+            lambda connection: work(connection, opened.statements), key=key, repeatable=repeatable
+        )
+
+    async def _query(
+        self, work: Callable[[Connection, Statements], T], *, key: ChatKey | None = None
+    ) -> T:
+        await self._ready()
+        opened = self._parts()
+        return await opened.runner.read(
+            lambda connection: work(connection, opened.statements), key=key
+        )
+
+    def _parts(self) -> _Opened:
+        if self._opened_parts is None:
+            raise StorageClosedError("SqlChatStorage is closed")
+        return self._opened_parts

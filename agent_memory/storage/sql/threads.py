@@ -1,0 +1,118 @@
+"""Running jobs on a store's own threads, for engines that block."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import attrs
+
+from agent_memory.errors import StorageClosedError
+from agent_memory.messages import ChatKey
+from agent_memory.storage.sql.appends import MAX_ROWS, Appender, PendingAppend, groups
+from agent_memory.storage.sql.jobs import Job
+from agent_memory.storage.sql.sessions import Session
+
+T = TypeVar("T")
+
+
+@attrs.frozen(eq=False)
+class _Commit:
+    """An append, on its way to a group with the same appender."""
+
+    appender: Appender
+    pending: PendingAppend
+
+
+class Worker:
+    """A daemon thread that takes jobs in order; appends that wait together form a group.
+
+    The thread knows the queue and the session, not the store: a store that is forgotten can be
+    collected.
+    """
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._stopped = Future[None]()
+        self._stopping = False
+        arguments = self._queue, session, self._stopped
+        thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
+        thread.start()
+
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Future[T]:
+        """Let the thread run `work`.
+
+        Raises:
+            StorageClosedError: the worker has been told to stop.
+        """
+        job = Job(work, key)
+        self._put(job)
+        return job.future
+
+    def append(self, appender: Appender, pending: PendingAppend) -> None:
+        """Let the thread store an append with others that wait.
+
+        Raises:
+            StorageClosedError: the worker has been told to stop.
+        """
+        self._put(_Commit(appender, pending))
+
+    def stop(self) -> Future[None]:
+        """Let the thread end once all that waits is done; the future tells when it has."""
+        with self._lock:
+            if not self._stopping:
+                self._stopping = True
+                self._queue.put(None)
+        return self._stopped
+
+    def _put(self, job: Any) -> None:
+        with self._lock:  # so that nothing is queued behind the end
+            if self._stopping:
+                raise StorageClosedError("the store is closed")
+            self._queue.put(job)
+
+
+def _serve(jobs: queue.SimpleQueue[Any], session: Session, stopped: Future[None]) -> None:
+    try:
+        while _serve_waiting(jobs, session):
+            pass
+    finally:
+        session.close()
+        stopped.set_result(None)
+
+
+def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session) -> bool:
+    """Do all that waits now; return whether to go on.
+
+    A function of its own, so that no local variable keeps a large result alive while idle.
+    """
+    commits: list[_Commit] = []
+    job = jobs.get()
+    while True:
+        if isinstance(job, _Commit) and len(commits) < MAX_ROWS:
+            commits.append(job)
+        elif isinstance(job, _Commit):
+            _commit(commits, session)
+            commits = [job]
+        else:
+            _commit(commits, session)
+            commits = []
+            if job is None:
+                return False
+            job.run(session)
+        try:
+            job = jobs.get_nowait()
+        except queue.Empty:
+            _commit(commits, session)
+            return True
+
+
+def _commit(commits: list[_Commit], session: Session) -> None:
+    if commits:
+        appender = commits[0].appender
+        for group in groups([commit.pending for commit in commits]):
+            appender.commit(session, group)

@@ -1,0 +1,138 @@
+"""From what the caller gave, a URL or an engine, to an engine's plan."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import attrs
+from sqlalchemy import URL, Dialect, Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from agent_memory.errors import InvalidRequestError, MissingDependencyError
+from agent_memory.storage.sql.compiling import FAMILIES, Family
+
+UrlOrEngine: TypeAlias = str | URL | Engine | AsyncEngine
+"""What a store can be opened with."""
+
+_DRIVERS: Final = {
+    # What stands before :// and the driver used for it. SQLite's is always the blocking one:
+    # the store has threads of its own for it, which is faster than an asyncio wrapper's.
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "sqlite+aiosqlite": "sqlite+pysqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+    "mysql": "mysql+asyncmy",
+    "mariadb": "mariadb+asyncmy",
+}
+
+_EXTRAS: Final = {"asyncpg": "postgres", "asyncmy": "mysql"}
+
+_EXAMPLES: Final = (
+    "use one such as sqlite:///chats.db, postgresql://user:password@host/database or "
+    "mysql://user:password@host/database"
+)
+
+
+@attrs.frozen
+class Target:
+    """Where the chats are.
+
+    Attributes:
+        family: which kind of engine.
+        url: of the engine to make; None when the caller passed an engine.
+        engine: the caller's.
+        in_memory: whether it is a SQLite database in this process's memory.
+        shown: how it may be shown to people: no password, no query.
+    """
+
+    family: Family
+    url: URL | None
+    engine: Engine | AsyncEngine | None
+    in_memory: bool
+    shown: str
+
+
+def parse_target(url_or_engine: object) -> Target:
+    """Understand what a store was given.
+
+    Raises:
+        InvalidRequestError: it is no usable URL or engine; the text says what to do, and never
+            shows a password.
+        MissingDependencyError: the driver is not installed.
+    """
+    if isinstance(url_or_engine, Engine | AsyncEngine):
+        return _engine_target(url_or_engine)
+    if not isinstance(url_or_engine, str | URL):
+        raise InvalidRequestError(
+            "SqlChatStorage takes a URL or a SQLAlchemy Engine or AsyncEngine, not "
+            f"{type(url_or_engine).__name__}; {_EXAMPLES}"
+        )
+    url = _parsed(url_or_engine)
+    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    dialect = _dialect(url)
+    family = _family(dialect.name)
+    if family != "sqlite" and not dialect.is_async:
+        raise InvalidRequestError(
+            f"{url.drivername!r} is a blocking driver; write {url.get_backend_name()}:// for "
+            "the store's own, or pass a SQLAlchemy Engine that uses it"
+        )
+    return Target(family, url, None, _in_memory(url), _shown(url))
+
+
+def _engine_target(engine: Engine | AsyncEngine) -> Target:
+    family = _family(engine.dialect.name)
+    in_memory = family == "sqlite" and _in_memory(engine.url)
+    return Target(family, None, engine, in_memory, _shown(engine.url))
+
+
+def _parsed(text: str | URL) -> URL:
+    try:
+        return make_url(text)
+    except (ArgumentError, ValueError):
+        # Without the cause and the text: both may hold a password.
+        raise InvalidRequestError(
+            f"this is no database URL (special characters in a password must be "
+            f"percent-encoded); {_EXAMPLES}"
+        ) from None
+
+
+def _dialect(url: URL) -> type[Dialect]:
+    try:
+        dialect = url.get_dialect()
+        dialect.import_dbapi()
+        return dialect
+    except NoSuchModuleError:
+        raise InvalidRequestError(
+            f"there is no database driver {url.drivername!r}; {_EXAMPLES}"
+        ) from None
+    except ImportError as error:
+        driver = url.get_driver_name()
+        if driver not in _EXTRAS:
+            raise InvalidRequestError(
+                f"the driver {driver!r} of the URL is not installed ({error})"
+            ) from error
+        raise MissingDependencyError(driver, _EXTRAS[driver]) from error
+
+
+def _family(dialect_name: str) -> Family:
+    if dialect_name not in FAMILIES:
+        raise InvalidRequestError(
+            f"{dialect_name} databases are not supported; use SQLite, PostgreSQL, MariaDB or MySQL"
+        )
+    return FAMILIES[dialect_name]
+
+
+def _in_memory(url: URL) -> bool:
+    if url.get_backend_name() != "sqlite":
+        return False
+    database = url.database or ""
+    is_file = database not in {"", ":memory:", "file::memory:"}
+    return not is_file or url.query.get("mode") == "memory"
+
+
+def _shown(url: URL) -> str:
+    # A query may hold a password too.
+    bare = url.set(password=None, query={})
+    return bare.set(drivername=url.get_backend_name()).render_as_string()
