@@ -3,10 +3,10 @@
 from agent_memory.errors import MissingDependencyError
 
 try:
-    import sqlalchemy.ext.asyncio  # noqa: F401  only whether it is there
-except ImportError as error:
+    from agent_memory.storage.sql.storage import SqlChatStorage
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] not in {"sqlalchemy", "greenlet"}:
+        raise
     raise MissingDependencyError("sqlalchemy[asyncio]", "sql") from error
-
-from agent_memory.storage.sql.storage import SqlChatStorage
 
 __all__ = ["SqlChatStorage"]

@@ -29,7 +29,7 @@ class PendingAppend:
     """An append that waits, and the future that tells its caller."""
 
     append: Append
-    future: Future[LogSlice] = attrs.field(factory=Future)
+    future: Future[LogSlice] = attrs.field(factory=Future[LogSlice])
 
 
 @attrs.frozen

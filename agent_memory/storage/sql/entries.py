@@ -48,7 +48,7 @@ class RowCodec:
 
     statements: StatementSet
     max_bytes: int
-    _warned: set[str] = attrs.field(factory=set, init=False)
+    _warned: set[str] = attrs.field(factory=set[str], init=False)
 
     def encode(self, key: ChatKey, entries: Sequence[Entry]) -> Append:
         """Encode an append.

@@ -29,7 +29,7 @@ class Job(Generic[T]):
 
     work: Callable[[Session], T]
     key: ChatKey | None
-    future: Future[T] = attrs.field(factory=Future)
+    future: Future[T] = attrs.field(factory=Future[T])
 
     def run(self, session: Session) -> None:
         """Do the work and tell the caller."""

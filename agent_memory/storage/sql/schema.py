@@ -62,12 +62,9 @@ def make_tables(prefix: str, schema: str | None) -> Tables:
     Raises:
         InvalidRequestError: one of them is no plain name.
     """
-    for name, value in (("table_prefix", prefix), ("schema", schema)):
-        if value is not None and not (isinstance(value, str) and _NAME.fullmatch(value)):
-            raise InvalidRequestError(
-                f"{name} must be 1 to 40 ASCII letters, digits, '_' or '$', not beginning with "
-                f"a digit; got {value!r}"
-            )
+    _check_name("table_prefix", prefix)
+    if schema is not None:
+        _check_name("schema", schema)
     metadata = MetaData(schema=schema)
     return Tables(
         _chats(f"{prefix}chats", metadata),
@@ -75,6 +72,14 @@ def make_tables(prefix: str, schema: str | None) -> Tables:
         _records(f"{prefix}records", metadata),
         _layout(f"{prefix}layout", metadata),
     )
+
+
+def _check_name(name: str, value: object) -> None:
+    if not (isinstance(value, str) and _NAME.fullmatch(value)):
+        raise InvalidRequestError(
+            f"{name} must be 1 to 40 ASCII letters, digits, '_' or '$', not beginning with a "
+            f"digit; got {value!r}"
+        )
 
 
 def _id() -> TypeEngine[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -111,7 +111,7 @@ class Session:
             connection.exec_driver_sql(self._begin)
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self) -> Generator[Connection]:
         if not self._keep:
             with self.engine.connect() as connection:
                 yield connection
@@ -122,7 +122,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def _undone(connection: Connection) -> Iterator[None]:
+def _undone(connection: Connection) -> Generator[None]:
     """Roll back what is not committed; SQLAlchemy does so itself for what the pool lends."""
     try:
         yield

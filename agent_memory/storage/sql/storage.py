@@ -94,10 +94,7 @@ class SqlChatStorage(ChatStorage):
 
     def _check_options(self) -> None:
         options = self._options
-        if not (isinstance(options.timeout, int | float) and 0 < options.timeout < math.inf):
-            raise InvalidRequestError(
-                f"timeout must be a number of seconds above 0, not {options.timeout!r}"
-            )
+        _check_timeout(options.timeout)
         if options.durability not in ("full", "normal"):
             raise InvalidRequestError(
                 f"durability must be 'full' or 'normal', not {options.durability!r}"
@@ -246,3 +243,8 @@ class SqlChatStorage(ChatStorage):
         if self._opened_parts is None:
             raise StorageClosedError("SqlChatStorage is closed")
         return self._opened_parts
+
+
+def _check_timeout(timeout: object) -> None:
+    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+        raise InvalidRequestError(f"timeout must be a number of seconds above 0, not {timeout!r}")
