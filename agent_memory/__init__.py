@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
+    from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.wrapper import WrapperChatStorage
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "SummarizingChatStorage",
     "SummaryRecord",
     "SummaryStore",
+    "TransformingChatStorage",
     "Usage",
     "WrapperChatStorage",
     "__version__",
@@ -86,6 +88,7 @@ _MODULES = {
     "agent_memory.storage.sql": ("SqlChatStorage",),
     "agent_memory.storage.summarizing": ("SummarizingChatStorage",),
     "agent_memory.storage.summary_store": ("SummaryStore",),
+    "agent_memory.storage.transforming": ("TransformingChatStorage",),
     "agent_memory.storage.wrapper": ("WrapperChatStorage",),
 }
 

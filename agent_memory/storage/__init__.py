@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
+    from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.wrapper import WrapperChatStorage
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "SqlChatStorage",
     "SummarizingChatStorage",
     "SummaryStore",
+    "TransformingChatStorage",
     "WrapperChatStorage",
 ]
 
@@ -29,6 +31,7 @@ __getattr__, __dir__ = lazy_names(
         "SqlChatStorage": "agent_memory.storage.sql",
         "SummarizingChatStorage": "agent_memory.storage.summarizing",
         "SummaryStore": "agent_memory.storage.summary_store",
+        "TransformingChatStorage": "agent_memory.storage.transforming",
         "WrapperChatStorage": "agent_memory.storage.wrapper",
     },
     globals(),

@@ -195,7 +195,8 @@ async def test_a_scripted_summarizer_can_be_held():
     """A test decides what happens while a summary is being made."""
     summarizer = ScriptedSummarizer()
     gate = summarizer.hold()
-    task = asyncio.ensure_future(summarizer([user() for _ in range(6)], 1))
+    history = [user() for _ in range(6)]
+    task = asyncio.create_task(summarizer(history, 1))
     await gate.reached()
     assert (summarizer.running, task.done()) == (1, False)
     gate.open()
