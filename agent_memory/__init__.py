@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole, Usage
     from agent_memory.records import ChatInfo, Covered, LogSlice, Note, SummaryRecord
     from agent_memory.storage.base import ChatStorage
+    from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
@@ -42,6 +43,7 @@ __all__ = [
     "ConversationMessage",
     "CorruptedRecordError",
     "Covered",
+    "FileChatStorage",
     "InMemoryChatStorage",
     "InvalidRequestError",
     "InvalidSummaryError",
@@ -84,6 +86,7 @@ _MODULES = {
     "agent_memory.messages": ("ChatKey", "ConversationMessage", "ParticipantRole", "Usage"),
     "agent_memory.records": ("ChatInfo", "Covered", "LogSlice", "Note", "SummaryRecord"),
     "agent_memory.storage.base": ("ChatStorage",),
+    "agent_memory.storage.file": ("FileChatStorage",),
     "agent_memory.storage.in_memory": ("InMemoryChatStorage",),
     "agent_memory.storage.sql": ("SqlChatStorage",),
     "agent_memory.storage.summarizing": ("SummarizingChatStorage",),

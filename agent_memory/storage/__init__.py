@@ -6,6 +6,7 @@ from agent_memory._lazy import lazy_names
 
 if TYPE_CHECKING:
     from agent_memory.storage.base import ChatStorage
+    from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatStorage",
+    "FileChatStorage",
     "InMemoryChatStorage",
     "SqlChatStorage",
     "SummarizingChatStorage",
@@ -27,6 +29,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ChatStorage": "agent_memory.storage.base",
+        "FileChatStorage": "agent_memory.storage.file",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
         "SqlChatStorage": "agent_memory.storage.sql",
         "SummarizingChatStorage": "agent_memory.storage.summarizing",
