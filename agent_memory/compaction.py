@@ -7,7 +7,7 @@ recent ones. The tail is raw and contiguous up to the newest position known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -15,9 +15,10 @@ import attrs
 
 from agent_memory import turns
 from agent_memory.errors import InvalidSummaryError
-from agent_memory.messages import ConversationMessage
+from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.shapes import parts, text_of
 
+_SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
 _NOT_TEXT: Final = ("call", "result")
 _QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
 _QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
@@ -28,7 +29,7 @@ class Compaction:
     """What the view becomes.
 
     Args:
-        lifted: pinned messages that leave the tail for the head, in order.
+        head: what is shown first now: pinned messages before the cut have joined it.
         block: what stands for the messages before the cut.
         cut: how many messages of the snapshot's tail are replaced.
         dropped: how many raw messages were verbatim before and are covered now.
@@ -36,7 +37,7 @@ class Compaction:
         last: the highest.
     """
 
-    lifted: tuple[ConversationMessage, ...]
+    head: tuple[ConversationMessage, ...]
     block: tuple[ConversationMessage, ...]
     cut: int
     dropped: int
@@ -49,15 +50,22 @@ class Snapshot:
     """The part of a view that is handed to a summarizer.
 
     Args:
+        head: what no summarizer may touch.
         block: the live summary block.
         tail: the raw messages after it.
         fresh: whether nothing of the chat precedes the tail, so that system messages at its
             beginning are its leading ones.
+        max_head_tokens: pins that do not fit any more become ordinary, the oldest first; None
+            for no limit.
+        count: tells the tokens of a message.
     """
 
+    head: tuple[ConversationMessage, ...]
     block: tuple[ConversationMessage, ...]
     tail: tuple[ConversationMessage, ...]
     fresh: bool
+    max_head_tokens: int | None = None
+    count: Callable[[ConversationMessage], int] = lambda _message: 0
 
     @cached_property
     def _groups(self) -> list[turns.Group]:
@@ -69,22 +77,71 @@ class Snapshot:
         return turns.leading_system(self.tail) if self.fresh else 0
 
     @cached_property
-    def _withheld(self) -> frozenset[int]:
-        pinned = (
-            range(group.start, group.stop)
+    def _pins(self) -> tuple[list[ConversationMessage], frozenset[int]]:
+        """The head's messages that become ordinary, and the tail's indexes that are withheld."""
+        pinned = [
+            group
             for group in self._groups
             if any(message.pinned for message in self.tail[group.start : group.stop])
+        ]
+        in_head = turns.group(self.head)
+        pins = [self.head[group.start : group.stop] for group in in_head]
+        pins += [self.tail[group.start : group.stop] for group in pinned]
+        ordinary = self._too_many(pins)
+        demoted = [
+            message
+            for group in in_head[: len(ordinary)]
+            if not _is_system(members := self.head[group.start : group.stop])
+            for message in members
+        ]
+        kept = pinned[max(0, len(ordinary) - len(in_head)) :]
+        withheld = frozenset(range(self.leading)).union(
+            *(range(group.start, group.stop) for group in kept)
         )
-        return frozenset(range(self.leading)).union(*pinned)
+        return demoted, withheld
+
+    def _too_many(
+        self, pins: Sequence[Sequence[ConversationMessage]]
+    ) -> Sequence[Sequence[ConversationMessage]]:
+        """Return the oldest of these groups, up to the newest that does not fit any more."""
+        if self.max_head_tokens is None:
+            return ()
+        leading = self.tail[: self.leading]
+        fixed = [message for group in pins if _is_system(group) for message in group]
+        room = self.max_head_tokens - sum(map(self.count, [*leading, *fixed]))
+        for index in range(len(pins) - 1, -1, -1):
+            if _is_system(pins[index]):
+                continue
+            room -= sum(map(self.count, pins[index]))
+            if room < 0:
+                return pins[: index + 1]
+        return ()
+
+    @property
+    def demoted(self) -> list[ConversationMessage]:
+        """The messages of the head that are ordinary from now on, in order."""
+        return self._pins[0]
+
+    @property
+    def _withheld(self) -> frozenset[int]:
+        return self._pins[1]
 
     @cached_property
     def _given(self) -> list[int]:
         return [index for index in range(len(self.tail)) if index not in self._withheld]
 
     @cached_property
+    def _before_tail(self) -> list[ConversationMessage]:
+        """The block, with what has left the head put where it belongs."""
+        block = list(self.block)
+        for message in self.demoted:
+            block.insert(_place(block, message), message)
+        return block
+
+    @cached_property
     def history(self) -> list[ConversationMessage]:
         """What the summarizer is given: the block, then the tail without what is withheld."""
-        return [*self.block, *(self.tail[index] for index in self._given)]
+        return [*self._before_tail, *(self.tail[index] for index in self._given)]
 
     def given_from(self, index: int) -> list[ConversationMessage]:
         """What the summarizer is given of the tail from `index` on."""
@@ -151,13 +208,13 @@ class Snapshot:
         return block
 
     def _replaced(self, cut: int) -> list[ConversationMessage]:
-        return [*self.block, *(self.tail[index] for index in self._given if index < cut)]
+        return [*self._before_tail, *(self.tail[index] for index in self._given if index < cut)]
 
     def _exchanges(self, cut: int) -> dict[str, tuple[ConversationMessage, ...]]:
         """Map the id of each message before the cut to its whole group."""
         found: dict[str, tuple[ConversationMessage, ...]] = {}
         for messages, groups in (
-            (self.block, turns.group(self.block)),
+            (self._before_tail, turns.group(self._before_tail)),
             (self.tail[:cut], [group for group in self._groups if group.stop <= cut]),
         ):
             for group in groups:
@@ -168,7 +225,7 @@ class Snapshot:
 
     def _keep_question(self, block: list[ConversationMessage], cut: int) -> None:
         """Put questions that are still being worked on into the block if the cut drops them."""
-        raw = [message for message in self.block if message.position is not None]
+        raw = [message for message in self._before_tail if message.position is not None]
         verbatim = [*raw, *self.tail]
         shown = {message.id for message in block}
         for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
@@ -185,8 +242,10 @@ class Snapshot:
             for message in self._replaced(cut)
             if message.position is not None and message.id not in shown
         ]
+        gone = {message.id for message in self.demoted}
+        lifted = [self.tail[index] for index in sorted(self._withheld) if index < cut]
         return Compaction(
-            lifted=tuple(self.tail[index] for index in sorted(self._withheld) if index < cut),
+            head=(*(message for message in self.head if message.id not in gone), *lifted),
             block=tuple(block),
             cut=cut,
             dropped=len(dropped),
@@ -233,6 +292,10 @@ class _Known:
             raise InvalidSummaryError(f"the summary holds the message {match.id!r} twice")
         self._used.add(match.id)
         return match
+
+
+def _is_system(messages: Sequence[ConversationMessage]) -> bool:
+    return all(message.role in _SYSTEM for message in messages)
 
 
 def _size(message: ConversationMessage) -> tuple[str, int]:

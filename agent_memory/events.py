@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from agent_memory.messages import ChatKey
+from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import SummaryRecord
 
 
@@ -41,6 +41,8 @@ class Compacted(Event):
         messages_before: messages in what was summarized and kept, head excluded.
         messages_after: the same afterwards.
         clipped: whether the summary was longer than ``max_summary_tokens`` and cut.
+        unpinned: pinned messages that became ordinary since the head was over
+            ``max_head_tokens``.
         adopted: whether another worker's summary was taken over instead of our own.
         duration: seconds, the summarizer's time included.
     """
@@ -49,6 +51,7 @@ class Compacted(Event):
     messages_before: int
     messages_after: int
     clipped: bool
+    unpinned: int
     adopted: bool
     duration: float
 
@@ -97,3 +100,18 @@ class Evicted(Event):
     """
 
     messages: int
+
+
+@attrs.frozen(kw_only=True)
+class CompactionRequest:
+    """What ``before_compaction`` is asked about.
+
+    Args:
+        key: which chat.
+        reason: ``"trigger_at"``, ``"trigger_tokens"`` or ``"manual"``.
+        history: what the summarizer would be given.
+    """
+
+    key: ChatKey
+    reason: str
+    history: tuple[ConversationMessage, ...]

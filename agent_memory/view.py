@@ -11,7 +11,9 @@ from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
 
 _SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
+_MOST_OVER: Final = 2  # estimates err high, by less than this factor
 _Count: TypeAlias = Callable[[ConversationMessage], int]
+_Present: TypeAlias = Callable[[list[ConversationMessage]], list[ConversationMessage]]
 
 
 class ChatView:
@@ -29,16 +31,24 @@ class ChatView:
         record_id: the id of the summary record it shows, None without one.
         head: what is shown first and never summarized.
         block: the live summary.
-        tokens: of block and tail, leading system messages excluded; 0 without `count`.
+        tokens: of block and tail, leading system messages excluded; 0 without `count`. What a
+            provider reported is believed for what it covered; the rest is estimated.
 
     Args:
         floor: the chat's floor.
         count: tells the tokens of a message, where tokens matter.
+        present: changes what is shown, or None. For a list and its continuation it gives a list
+            and its continuation.
     """
 
-    def __init__(self, floor: int = 0, *, count: _Count | None = None) -> None:
+    def __init__(
+        self, floor: int = 0, *, count: _Count | None = None, present: _Present | None = None
+    ) -> None:
         self._count = count
+        self._present = present
         self.tokens = 0
+        self._estimate = 0
+        self._fixed: int | None = None
         self.floor = floor
         self.last = floor
         self.last_id: str | None = None
@@ -54,15 +64,22 @@ class ChatView:
         self._windows: dict[int, list[ConversationMessage]] = {}
 
     @classmethod
-    def of(cls, log: LogSlice, *, count: _Count | None = None) -> ChatView:
+    def of(
+        cls, log: LogSlice, *, count: _Count | None = None, present: _Present | None = None
+    ) -> ChatView:
         """Make the view of a whole log that nothing has been summarized of."""
-        view = cls(log.floor, count=count)
+        view = cls(log.floor, count=count, present=present)
         view.append(log.entries)
         return view
 
     @classmethod
     def restored(
-        cls, record: SummaryRecord, log: LogSlice, *, count: _Count | None = None
+        cls,
+        record: SummaryRecord,
+        log: LogSlice,
+        *,
+        count: _Count | None = None,
+        present: _Present | None = None,
     ) -> ChatView | None:
         """Make the view that a record left, or None when it does not fit the log.
 
@@ -75,13 +92,14 @@ class ChatView:
             return None
         if entries[0].position != record.position or entries[0].id != record.message_id:
             return None
-        view = cls(log.floor, count=count)
+        view = cls(log.floor, count=count, present=present)
         view.head, view.block = record.head, record.summary
         view.covered, view.record_id = record.covered, record.id
         view.last = view.reach = record.position
         view.last_id = view.reach_id = record.message_id
         view._rebuild()
-        view.append(entries[1:])
+        # What was reported before covered more than this view shows: estimates serve.
+        view.append(entries[1:], believe=False)
         return view
 
     @property
@@ -97,13 +115,12 @@ class ChatView:
         """
         return len(self.block) + len(self._tail) - self._leading
 
-    @property
-    def messages(self) -> list[ConversationMessage]:
-        """A fresh list of what the model sees."""
-        return self._shown.copy()
-
-    def append(self, entries: Iterable[Entry]) -> bool:
+    def append(self, entries: Iterable[Entry], *, believe: bool = True) -> bool:
         """Add entries that were stored, in order of position; known ones are passed over.
+
+        Args:
+            entries: messages and notes.
+            believe: whether their reported usage covers what this view shows.
 
         Returns:
             Whether the view reaches up to them; False if positions before them are missing,
@@ -117,25 +134,50 @@ class ChatView:
                 return False
             self.last, self.last_id = position, entry.id
             if isinstance(entry, ConversationMessage):
-                self._add(entry)
+                self._add(entry, believe=believe)
         return True
 
-    def _add(self, message: ConversationMessage) -> None:
+    def _add(self, message: ConversationMessage, *, believe: bool) -> None:
         if self._leading == len(self._tail) and self._is_fresh and message.role in _SYSTEM:
             self._leading += 1
         elif self._count is not None:
-            self.tokens += self._count(message)
+            self._measure(message, self._count(message), believe=believe)
         self._tail.append(message)
         self._shown.append(message)
         self._windows.clear()
+
+    def _measure(self, message: ConversationMessage, estimate: int, *, believe: bool) -> None:
+        """Count a message; a report tells of everything up to it, and of a fixed part.
+
+        The fixed part (system prompt, tool definitions) is what the smallest report exceeded
+        the estimate by. It is left out, so that it alone never triggers. A report far below the
+        estimate covered something else, an earlier and shorter view.
+        """
+        self._estimate += estimate
+        self.tokens += estimate
+        reported = 0 if message.usage is None else message.usage.total_tokens
+        if believe and reported * _MOST_OVER > self._estimate:
+            fixed = max(0, reported - self._estimate)
+            self._fixed = fixed if self._fixed is None else min(self._fixed, fixed)
+            self.tokens = reported - self._fixed
 
     @property
     def _is_fresh(self) -> bool:
         return self.reach == self.floor
 
-    def snapshot(self) -> Snapshot:
-        """Return what a summarizer may be given now."""
-        return Snapshot(self.block, tuple(self._tail), self._is_fresh)
+    def snapshot(
+        self, *, max_head_tokens: int | None = None, count: _Count | None = None
+    ) -> Snapshot:
+        """Return what a summarizer may be given now.
+
+        Args:
+            max_head_tokens: pins beyond it become ordinary, the oldest first.
+            count: tells the tokens of a message, for that limit.
+        """
+        snapshot = Snapshot(self.head, self.block, tuple(self._tail), self._is_fresh)
+        if max_head_tokens is not None and count is not None:
+            snapshot.max_head_tokens, snapshot.count = max_head_tokens, count
+        return snapshot
 
     @property
     def is_open(self) -> bool:
@@ -155,7 +197,7 @@ class ChatView:
         if cut:
             self.reach = snapshot.tail[cut - 1].position or 0
             self.reach_id = snapshot.tail[cut - 1].id
-        self.head = (*self.head, *compaction.lifted)
+        self.head = compaction.head
         self.block = compaction.block
         self.record_id = record_id
         del self._tail[:cut]
@@ -173,11 +215,13 @@ class ChatView:
         )
 
     def _rebuild(self) -> None:
-        self._leading = 0
+        self._leading = turns.leading_system(self._tail) if self._is_fresh else 0
         self._shown = [*self.head, *self.block, *self._tail]
         self._windows.clear()
         if self._count is not None:
-            self.tokens = sum(map(self._count, (*self.block, *self._tail)))
+            estimate = sum(map(self._count, (*self.block, *self._tail[self._leading :])))
+            self.tokens = max(0, self.tokens + estimate - self._estimate)
+            self._estimate = estimate
 
     def newest(self, limit: int | None) -> list[ConversationMessage]:
         """Return at most `limit` messages of the view, the newest group always whole.
@@ -189,10 +233,15 @@ class ChatView:
             limit: at least 1; None for all.
         """
         if limit is None or len(self._shown) <= limit:
-            return self._shown.copy()
+            if self._present is None:
+                return self._shown.copy()
+            limit = len(self._shown)
         window = self._windows.get(limit)
         if window is None:
-            window = self._windows[limit] = self._window(limit)
+            window = self._window(limit) if limit < len(self._shown) else self._shown.copy()
+            if self._present is not None:
+                window = self._present(window)
+            self._windows[limit] = window
         return window.copy()
 
     def _window(self, limit: int) -> list[ConversationMessage]:

@@ -37,12 +37,10 @@ class SummarizerCall:
         keep_last: int,
         context_tokens: int,
     ) -> None:
-        function: Callable[..., Any]
-        second: int
+        function: Any = summarizer
+        second = keep_last
         if isinstance(summarizer, SummarizerObject):
             function, second = summarizer.summarize, context_tokens
-        else:
-            function, second = summarizer, keep_last
         self._thread_result: Future[Any] | None = None
         if not _is_async(function):
             self._thread_result = _in_thread(function, list(messages), second)

@@ -74,11 +74,11 @@ class Trigger:
         """How many messages a view may have."""
         return 2 * self.trigger_at
 
-    def exceeded(self, view: ChatView) -> str | None:
-        """Return the name of the limit that the view exceeds, or None."""
-        if view.size > self.messages:
+    def exceeded(self, size: int, tokens: int) -> str | None:
+        """Return the name of the limit that so many messages and tokens exceed, or None."""
+        if size > self.messages:
             return "trigger_at"
-        if self.trigger_tokens is not None and view.tokens > self.trigger_tokens:
+        if self.trigger_tokens is not None and tokens > self.trigger_tokens:
             return "trigger_tokens"
         return None
 
@@ -104,6 +104,13 @@ class Limits:
             view costs its messages and under 1 KiB.
         summarizer_timeout: seconds that a summarizer may take; None for no limit.
         max_summary_tokens: a longer summary is cut in the middle; None for no limit.
+        max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
+            no limit.
+        max_concurrent_summaries: summarizers that work at the same moment, over all chats.
+        hard_limit: pairs of messages; with work in the background, a save that finds a view of
+            strictly more than twice as many messages, or of as many times more tokens as that
+            exceeds the trigger, waits all the same. None for four times the trigger.
+        drain_timeout: seconds that closing waits for compactions under way.
 
     Raises:
         InvalidRequestError: a figure is out of its range.
@@ -112,3 +119,15 @@ class Limits:
     max_buffers: int = attrs.field(default=1_000, validator=_at_least(1))
     summarizer_timeout: float | None = attrs.field(default=60.0, validator=_seconds)
     max_summary_tokens: int | None = attrs.field(default=8_000, validator=_at_least(16))
+    max_head_tokens: int | None = attrs.field(default=None, validator=_at_least(1))
+    max_concurrent_summaries: int = attrs.field(default=16, validator=_at_least(1))
+    hard_limit: int | None = attrs.field(default=None, validator=_at_least(1))
+    drain_timeout: float | None = attrs.field(default=30.0, validator=_seconds)
+
+    def is_far_over(self, trigger: Trigger, size: int, tokens: int) -> bool:
+        """Whether a view has grown so far that a save waits for its compaction."""
+        pairs = 4 * trigger.trigger_at if self.hard_limit is None else self.hard_limit
+        if size > 2 * pairs:
+            return True
+        most = (trigger.trigger_tokens or 0) * pairs / trigger.trigger_at
+        return trigger.trigger_tokens is not None and tokens > most

@@ -15,7 +15,7 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.buffers import Buffer, Buffers
+from agent_memory.storage.summarizing.buffers import Buffer, Buffers
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class ViewReader:
         storage: the store.
         buffers: whose lock guards what is changed; it is never held while the store works.
         count: tells the tokens of a message, where the trigger needs them.
+        present: changes what the views show, or None.
     """
 
     def __init__(
@@ -35,15 +36,21 @@ class ViewReader:
         storage: ChatStorage,
         buffers: Buffers,
         count: Callable[[ConversationMessage], int] | None,
+        present: Callable[[list[ConversationMessage]], list[ConversationMessage]] | None,
     ) -> None:
         self._storage = storage
         self._lock = buffers.lock
         self._count = count
+        self._present = present
 
     async def whole(self, key: ChatKey, at_most: int) -> ChatView | None:
         """Return the view of a chat's whole log, or None when it has more entries."""
         log = await self._storage._read(key, last=at_most + 1)
-        return None if len(log.entries) > at_most else ChatView.of(log, count=self._count)
+        return (
+            None
+            if len(log.entries) > at_most
+            else ChatView.of(log, count=self._count, present=self._present)
+        )
 
     async def current(self, buffer: Buffer, *, check: bool) -> ChatView:
         """Return the buffer's view, showing everything that is known to be stored.
@@ -80,6 +87,7 @@ class ViewReader:
                 last == view.floor or _begins_with(log, last, last_id)
             )
             if same and view.append(log.entries) and view.last >= seen:
+                buffer.take_early(view)
                 return True
             buffer.void()
             return False
@@ -101,6 +109,7 @@ class ViewReader:
             with self._lock:
                 if buffer.generation == generation:
                     buffer.view = view
+                    buffer.take_early(view)
                     if buffer.seen == seen:
                         buffer.seen = min(seen, view.last)
         finally:
@@ -112,10 +121,12 @@ class ViewReader:
         record = await self.newest_record(key)
         if record is not None:
             log = await self._storage._read(key, after=record.position - 1)
-            view = ChatView.restored(record, log, count=self._count)
+            view = ChatView.restored(record, log, count=self._count, present=self._present)
             if view is not None:
                 return view
-        return ChatView.of(await self._storage._read(key), count=self._count)
+        return ChatView.of(
+            await self._storage._read(key), count=self._count, present=self._present
+        )
 
     async def newest_record(self, key: ChatKey) -> SummaryRecord | None:
         """Return the newest summary record, None if there is none that can be read."""

@@ -12,7 +12,7 @@ from itertools import islice
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.view import ChatView
 
@@ -34,6 +34,11 @@ class Flight:
         """Whether the loop that carried it was closed under it."""
         return self.task is not None and self.task.get_loop().is_closed()
 
+    def cancel(self) -> None:
+        """Give it up, in its own loop."""
+        if self.task is not None and not self.is_dead and not self.ended.done():
+            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+
 
 @attrs.define(eq=False)
 class Buffer:
@@ -47,6 +52,8 @@ class Buffer:
         stale: whether a save left by an exception, so that the log must be asked.
         generation: rises when the view becomes void, so that a read that began before is not
             installed.
+        early: entries that saves of ours stored beyond a hole, which other saves of ours, still
+            on their way back, usually fill.
         loading: done when the read that loads the view has ended.
         attempted: whether a first compaction has ended, or was not needed.
         flight: the compaction under way.
@@ -62,6 +69,7 @@ class Buffer:
     seen: int = 0
     stale: bool = False
     generation: int = 0
+    early: dict[int, Entry] = attrs.field(factory=dict)
     loading: Future[None] | None = None
     attempted: bool = False
     flight: Flight | None = None
@@ -88,6 +96,7 @@ class Buffer:
         self.seen = 0
         self.stale = False
         self.unsaved = None
+        self.early.clear()
         self.generation += 1
         self.failures = self.wait = self.waited_from = 0
 
@@ -106,9 +115,20 @@ class Buffer:
         """Take over what a save of ours stored."""
         if self.view is not None and self.view.floor != stored.floor:
             self.void()
-        self.seen = max([self.seen, *(entry.position or 0 for entry in stored.entries)])
+        placed = {entry.position or 0: entry for entry in stored.entries}
+        self.seen = max([self.seen, *placed])
         if self.view is not None and not self.stale:
-            self.view.append(sorted(stored.entries, key=lambda entry: entry.position or 0))
+            self.early.update(placed)
+            self.take_early(self.view)
+
+    def take_early(self, view: ChatView) -> None:
+        """Add to the view what has come before it was its turn, as far as no hole is left."""
+        while (following := self.early.pop(view.last + 1, None)) is not None:
+            view.append((following,))
+        if self.early:
+            known = [position for position in self.early if position <= view.last]
+            for position in known:
+                del self.early[position]
 
 
 class Buffers:

@@ -14,8 +14,8 @@ from agent_memory.compaction import Compaction, Snapshot
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import Covered, SummaryRecord
-from agent_memory.storage.buffers import Buffer
-from agent_memory.storage.policy import Limits, Trigger
+from agent_memory.storage.summarizing.buffers import Buffer
+from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
@@ -84,6 +84,21 @@ class SummaryMaker:
         self._limits = limits
         self._counter = counter
 
+    def snapshot(self, view: ChatView) -> Snapshot:
+        """Return what a summarizer may be given of the view now."""
+        return view.snapshot(
+            max_head_tokens=self._limits.max_head_tokens, count=self._counter.count
+        )
+
+    def is_worth_it(self, view: ChatView, reason: str) -> bool:
+        """Whether a view still exceeds the limit without what is never summarized."""
+        if not any(message.pinned for message in view.tail):
+            return True
+        history = self.snapshot(view).history
+        if reason == "trigger_at":
+            return len(history) > self._trigger.messages
+        return self._tokens(history) > (self._trigger.trigger_tokens or 0)
+
     async def propose(
         self, buffer: Buffer, view: ChatView, snapshot: Snapshot, reason: str
     ) -> Proposal | str:
@@ -92,13 +107,10 @@ class SummaryMaker:
         Raises:
             SummarizerError: the summarizer, and the fallback if there is one, failed.
         """
-        history = await _off_loop(snapshot, lambda: snapshot.history)
-        if not history:
-            return "nothing_to_gain"
         answer = await self._ask(buffer, snapshot)
         if answer is None:
             return "not_yet"
-        return await _off_loop(snapshot, lambda: self._understand(view, snapshot, answer, reason))
+        return await off_loop(snapshot, lambda: self._understand(view, snapshot, answer, reason))
 
     async def _ask(self, buffer: Buffer, snapshot: Snapshot) -> _Answer | None:
         try:
@@ -116,7 +128,7 @@ class SummaryMaker:
             summarizer,
             snapshot.history,
             keep_last=self._trigger.keep_last,
-            context_tokens=await _off_loop(snapshot, lambda: self._tokens(snapshot.history)),
+            context_tokens=await off_loop(snapshot, lambda: self._tokens(snapshot.history)),
         )
         returned = await buffer.call.answer(self._limits.summarizer_timeout)
         by = summarizer_name(summarizer)
@@ -156,7 +168,7 @@ class SummaryMaker:
         after = [*compaction.block, *snapshot.given_from(compaction.cut)]
         return SummaryRecord(
             summary=compaction.block,
-            head=(*view.head, *compaction.lifted),
+            head=compaction.head,
             position=view.reach if reached is None else reached.position or 0,
             message_id=(view.reach_id or "") if reached is None else reached.id,
             floor=view.floor,
@@ -176,12 +188,12 @@ class SummaryMaker:
 
 
 def _gains(record: SummaryRecord, reason: str) -> bool:
-    if reason == "trigger_tokens":
-        return record.tokens_after < record.tokens_before
-    return record.messages_after < record.messages_before
+    fewer = record.messages_after < record.messages_before
+    smaller = record.tokens_after < record.tokens_before
+    return {"trigger_at": fewer, "trigger_tokens": smaller}.get(reason, fewer or smaller)
 
 
-async def _off_loop(snapshot: Snapshot, work: Callable[[], T]) -> T:
+async def off_loop(snapshot: Snapshot, work: Callable[[], T]) -> T:
     """Do pure work at once, or in a worker thread where it could hold up the loop."""
     if len(snapshot.tail) <= _OFF_LOOP:
         return work()

@@ -9,10 +9,10 @@ from agent_memory.errors import StorageError
 from agent_memory.events import Compacted
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.buffers import Buffer, Buffers
-from agent_memory.storage.policy import Trigger
-from agent_memory.storage.summary_maker import Proposal
-from agent_memory.storage.view_reader import ViewReader
+from agent_memory.storage.summarizing.buffers import Buffer, Buffers
+from agent_memory.storage.summarizing.policy import Trigger
+from agent_memory.storage.summarizing.summary_maker import Proposal
+from agent_memory.storage.summarizing.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ def _compacted(
         messages_before=proposal.record.messages_before,
         messages_after=shown.messages_after,
         clipped=proposal.clipped,
+        unpinned=len(proposal.snapshot.demoted),
         adopted=shown is not proposal.record,
         duration=time.monotonic() - started,
     )

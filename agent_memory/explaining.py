@@ -1,0 +1,97 @@
+"""Why a model saw what it saw: pure functions of the raw log, the view and the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import SummaryRecord
+
+Standing: TypeAlias = Literal["verbatim", "pinned", "covered", "repaired"]
+"""How a raw message stands in the view: shown as it is in its place, shown in the head, only
+through a summary, or left out or changed so that the provider accepts the view."""
+
+
+@attrs.frozen
+class ExplainedMessage:
+    """One raw message and what became of it.
+
+    Args:
+        message: as it was stored.
+        standing: how it stands in the view.
+        summary_id: the id of the record whose summary it was first handed to, None while it
+            is shown or when that record is not kept.
+    """
+
+    message: ConversationMessage
+    standing: Standing
+    summary_id: str | None
+
+
+@attrs.frozen
+class Explanation:
+    """What the model sees of a chat, and why.
+
+    Args:
+        key: which chat.
+        view: what the model sees now.
+        messages: every living raw message, in order of saving.
+        summaries: the summary records, oldest first; the last one is live.
+    """
+
+    key: ChatKey
+    view: tuple[ConversationMessage, ...]
+    messages: tuple[ExplainedMessage, ...]
+    summaries: tuple[SummaryRecord, ...]
+
+    def count(self, standing: Standing) -> int:
+        """How many raw messages stand so."""
+        return sum(explained.standing == standing for explained in self.messages)
+
+
+def explain(
+    key: ChatKey,
+    view: Sequence[ConversationMessage],
+    raw: Iterable[ConversationMessage],
+    records: Sequence[SummaryRecord],
+    *,
+    head: Sequence[ConversationMessage] = (),
+    reach: int = 0,
+) -> Explanation:
+    """Say of each raw message how it stands in the view.
+
+    Args:
+        key: which chat.
+        view: what the model sees.
+        raw: the whole log of the chat.
+        records: its summary records, oldest first.
+        head: the messages shown first.
+        reach: the position up to which a summary stands for what is not shown.
+    """
+    in_head = {message.id for message in head}
+    shown = {message.id: message for message in view}
+
+    def standing(message: ConversationMessage) -> Standing:
+        if message.id in in_head:
+            return "pinned"
+        if shown.get(message.id) == message:
+            return "verbatim"
+        return "covered" if (message.position or 0) <= reach else "repaired"
+
+    def summary_of(message: ConversationMessage) -> str | None:
+        for record in records:
+            if record.position >= (message.position or 0):
+                kept = (*record.head, *record.summary)
+                if all(message.id != other.id for other in kept):
+                    return record.id
+        return None
+
+    explained = []
+    for message in raw:
+        stands = standing(message)
+        by = summary_of(message) if stands == "covered" else None
+        explained.append(ExplainedMessage(message, stands, by))
+    return Explanation(key, tuple(view), tuple(explained), tuple(records))

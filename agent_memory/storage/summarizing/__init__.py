@@ -1,0 +1,11 @@
+"""``SummarizingChatStorage`` and its parts.
+
+:mod:`.storage` is the wrapper; :mod:`.chat_views` keeps the views of activated chats, each in a
+buffer of :mod:`.buffers`; :mod:`.view_reader` brings a view up to what the log holds;
+:mod:`.compactor` says when a chat is compacted, :mod:`.summary_maker` what of it becomes a
+summary, :mod:`.summary_installer` puts that into the store and the view.
+"""
+
+from agent_memory.storage.summarizing.storage import SummarizingChatStorage
+
+__all__ = ["SummarizingChatStorage"]
