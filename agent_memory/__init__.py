@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.transforming import TransformingChatStorage
+    from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Usage",
     "WrapperChatStorage",
     "__version__",
+    "open_storage",
 ]
 
 _MODULES = {
@@ -92,6 +94,7 @@ _MODULES = {
     "agent_memory.storage.summarizing": ("SummarizingChatStorage",),
     "agent_memory.storage.summary_store": ("SummaryStore",),
     "agent_memory.storage.transforming": ("TransformingChatStorage",),
+    "agent_memory.storage.urls": ("open_storage",),
     "agent_memory.storage.wrapper": ("WrapperChatStorage",),
 }
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.transforming import TransformingChatStorage
+    from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SummaryStore",
     "TransformingChatStorage",
     "WrapperChatStorage",
+    "open_storage",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -36,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "SummaryStore": "agent_memory.storage.summary_store",
         "TransformingChatStorage": "agent_memory.storage.transforming",
         "WrapperChatStorage": "agent_memory.storage.wrapper",
+        "open_storage": "agent_memory.storage.urls",
     },
     globals(),
 )

@@ -1,0 +1,169 @@
+"""From a URL to a store, for command lines and configuration: :func:`open_storage`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.base import ChatStorage
+
+EXAMPLES: Final = (
+    "sqlite:///chats.db, postgresql://user:password@host/database, "
+    "mysql://user:password@host/database, file:./chats, "
+    "dynamodb://table?region=eu-central-1, memory:"
+)
+"""One URL of each kind."""
+
+_SQL: Final = frozenset({"sqlite", "postgres", "postgresql", "mysql", "mariadb"})
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PASSWORD: Final = re.compile(r"(://[^:/?#@]*:).*@", re.DOTALL)
+_SECRET: Final = re.compile(
+    r"([?&][^=&]*(?:pass|pwd|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE
+)
+_DYNAMODB_OPTIONS: Final = ("region", "endpoint", "create_table", "ttl_attribute", "ttl_seconds")
+
+
+def open_storage(url: str) -> ChatStorage:
+    """Return the store that a URL names. It connects at its first use; close it after the last.
+
+    Args:
+        url: one of
+
+            - ``sqlite:///chats.db`` (relative), ``sqlite:////var/chats.db`` (absolute);
+            - ``postgresql://user:password@host/database``, ``mysql://…``, ``mariadb://…``;
+            - ``file:./chats``: a directory; special characters may be percent-encoded, ``%``,
+              ``?`` and ``#`` must be;
+            - ``dynamodb://table?region=…&endpoint=…``, and of the options ``create_table=true``,
+              ``ttl_attribute=…``, ``ttl_seconds=…``; credentials come from the environment;
+            - ``memory:``, which is gone with the process.
+
+    Raises:
+        InvalidRequestError: the URL names no store; the text says what to write instead, and
+            never shows a password.
+        MissingDependencyError: the store needs an extra that is not installed.
+    """
+    given: object = cast("object", url)
+    if not isinstance(given, str):
+        raise InvalidRequestError(
+            f"the store's URL must be a text such as {EXAMPLES}; got {type(given).__name__}"
+        )
+    found = _SCHEME.match(url)
+    if found is None or len(found[1]) == 1:  # C:\chats is a path
+        raise InvalidRequestError(
+            "the store's URL does not begin with a kind of store; write sqlite:///chats.db for "
+            f"a database file, file:./chats for a directory, or one such as {EXAMPLES}"
+        )
+    scheme = found[1].lower()
+    opener = _sql if scheme.partition("+")[0] in _SQL else _OPENERS.get(scheme)
+    if opener is None:
+        raise InvalidRequestError(f"there is no store of kind {scheme!r}; use one of {EXAMPLES}")
+    return opener(url)
+
+
+def without_secrets(url: str) -> str:
+    """Return a store's URL as it may be shown: passwords and other secrets replaced by ``***``.
+
+    It rather hides too much: what lies between a colon and the last ``@`` goes, so that a
+    password with special characters that should have been encoded is hidden as well.
+    """
+    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
+
+
+def _sql(url: str) -> ChatStorage:
+    from agent_memory.storage.sql import SqlChatStorage  # noqa: PLC0415  (an extra)
+
+    return SqlChatStorage(url)
+
+
+def _file(url: str) -> ChatStorage:
+    from agent_memory.storage.file import FileChatStorage  # noqa: PLC0415  (an extra)
+
+    split = _split(url)
+    if split.query or split.fragment:
+        raise InvalidRequestError(
+            "a file: URL takes no options; write %3F for ? and %23 for # in a directory's name"
+        )
+    if split.netloc not in ("", "localhost"):
+        raise InvalidRequestError(
+            f"file://{split.netloc}… names another host; write file:./chats for a directory "
+            "here, or file:///var/chats for an absolute path"
+        )
+    if not split.path:
+        raise InvalidRequestError("the file: URL names no directory; write file:./chats")
+    return FileChatStorage(Path(unquote(split.path)).expanduser())
+
+
+def _memory(url: str) -> ChatStorage:
+    from agent_memory.storage.in_memory import InMemoryChatStorage  # noqa: PLC0415
+
+    if url.partition(":")[2] not in ("", "//"):
+        raise InvalidRequestError("a store in memory has no name and no options; write memory:")
+    return InMemoryChatStorage()
+
+
+def _dynamodb(url: str) -> ChatStorage:
+    split = _split(url)
+    table = split.netloc
+    if not table or "@" in table or ":" in table or split.path not in ("", "/") or split.fragment:
+        raise InvalidRequestError(
+            "write dynamodb://table?region=eu-central-1, with the table's name alone before the "
+            "question mark; credentials come from the environment, and an address from "
+            "endpoint=http://…"
+        )
+    options = _options(split.query)
+
+    from agent_memory.storage.dynamodb import DynamoDbChatStorage  # noqa: PLC0415  (an extra)
+
+    return DynamoDbChatStorage(
+        table,
+        options.get("region"),
+        endpoint_url=options.get("endpoint"),
+        create_table=_truth(options, "create_table"),
+        ttl_attribute=options.get("ttl_attribute"),
+        ttl_seconds=_whole(options, "ttl_seconds"),
+    )
+
+
+_OPENERS: Final[Mapping[str, Callable[[str], ChatStorage]]] = {
+    "file": _file,
+    "memory": _memory,
+    "dynamodb": _dynamodb,
+}
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # such as "Invalid IPv6 URL"
+        raise InvalidRequestError(f"the store's URL cannot be read: {error}") from error
+
+
+def _options(query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = [name for name in options if name not in _DYNAMODB_OPTIONS]
+    if unknown:
+        raise InvalidRequestError(
+            f"a dynamodb: URL has no option {unknown[0]!r}; it takes "
+            f"{', '.join(_DYNAMODB_OPTIONS)}"
+        )
+    return options
+
+
+def _truth(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, "false")
+    if value not in ("true", "false"):
+        raise InvalidRequestError(f"{name} must be true or false, not {value!r}")
+    return value == "true"
+
+
+def _whole(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not value.isascii() or not value.isdigit():
+        raise InvalidRequestError(f"{name} must be a whole number, not {value!r}")
+    return int(value)
