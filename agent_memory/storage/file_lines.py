@@ -177,12 +177,18 @@ def _record(line: bytes, at: int, agent_id: str) -> Record:
 
 
 def _mark(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> Mark:
-    numbers = [fields.get(name) for name in ("position", "batch_start", "batch_length")]
-    position, first, length = (n if type(n) is int else 0 for n in numbers)
+    position, first = fields.get("position"), fields.get("batch_start")
+    length, identifier = fields.get("batch_length"), fields.get("id")
     # Held against each other, so that a damaged digit is noticed.
-    if not 1 <= first <= position < first + length or type(fields.get("id")) is not str:
-        raise CorruptedRecordError("no position within a batch, or no id")
-    return Mark(position, first, length, fields["id"], is_note, start, stop)
+    if (
+        type(position) is int
+        and type(first) is int
+        and type(length) is int
+        and type(identifier) is str
+        and 1 <= first <= position < first + length
+    ):
+        return Mark(position, first, length, identifier, is_note, start, stop)
+    raise CorruptedRecordError("no position within a batch, or no id")
 
 
 def _why(line: bytes, error: CorruptedRecordError) -> str:

@@ -20,12 +20,12 @@ from agent_memory.storage.file_lines import (
     pieces_of,
     quick_mark,
 )
-from agent_memory.storage.file_source import BLOCK, Source, lines, lines_back
+from agent_memory.storage.file_source import FIRST_BLOCK, Source, lines, lines_back
 
 KNOWN: Final = 64
 """How many of the newest messages are known when they are saved again."""
 
-_WINDOW: Final = 4 * BLOCK  # a stretch this short is read through, not searched
+_WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not searched
 
 
 @attrs.frozen
@@ -181,7 +181,7 @@ def seek(source: Source, head: Head, tail: Tail, low: int, agent_id: str) -> int
     """
     if low <= head.floor:
         return head.start
-    start, stop, step = head.start, tail.end, BLOCK
+    start, stop, step = head.start, tail.end, FIRST_BLOCK
     while stop - start > step:
         stop = tail.end - step
         passed = _passed(source, stop, tail.end, low, agent_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -85,12 +86,13 @@ class ChatPaths:
         """What is locked where a file that is open cannot be replaced."""
         return self.log + LOCK
 
-    @property
+    @cached_property
     def directories(self) -> tuple[Path, ...]:
         """The directories that must exist, innermost first."""
         return self.directory, self.directory.parent, self.root
 
 
+@lru_cache(4096)  # it is asked for at every call
 def paths_of(root: Path, key: ChatKey) -> ChatPaths:
     """Return where a chat lies, whether or not it exists."""
     directory = root / name_of(key.user_id) / name_of(key.session_id)

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from io import FileIO
 from typing import Final
 
-BLOCK: Final = 1 << 16
-"""How many bytes are read at a time."""
+BLOCK: Final = 1 << 18
+"""How many bytes are read at a time at most."""
 
-_SMALL: Final = 1 << 17  # a file up to this size is read in one go
+FIRST_BLOCK: Final = 1 << 13
+"""How many bytes are read at first: mostly a few lines are wanted."""
+
+_SMALL: Final = 1 << 15  # a file up to this size is read in one go
 
 
 class ChangedError(OSError):
@@ -60,10 +63,11 @@ def lines(source: Source, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     Only ``\n`` ends a line: JSON escapes it within strings, and nothing else is looked for.
     """
     parts: list[bytes] = []
-    at = start
+    at, size = start, FIRST_BLOCK
     while start < stop:
-        block = source.read(start, min(start + BLOCK, stop))
+        block = source.read(start, min(start + size, stop))
         start += len(block)
+        size = min(2 * size, BLOCK)
         *whole, rest = block.split(b"\n")
         for part in whole:
             line = b"".join((*parts, part))
@@ -77,9 +81,10 @@ def lines_back(source: Source, start: int, stop: int) -> Iterator[tuple[int, byt
     """Yield what :func:`lines` yields, the newest line first, without reading what is older."""
     parts: list[bytes] = []  # of the line being collected, its end first
     ended = False  # what follows the last line's end is no line
-    low = stop
+    low, size = stop, FIRST_BLOCK
     while low > start:
-        block = source.read(max(start, low - BLOCK), low)
+        block = source.read(max(start, low - size), low)
+        size = min(2 * size, BLOCK)
         cut, low = low, low - len(block)
         rest, *whole = block.split(b"\n")
         for part in reversed(whole):

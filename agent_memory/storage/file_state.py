@@ -48,6 +48,10 @@ class State:
     end: int
     known: dict[str, Mark]
     settled: bool = False
+    _messages: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._messages = sum(not mark.is_note for mark in self.known.values())
 
     def stored(self, file: FileIO, entry_id: str, agent_id: str) -> Entry | None:
         """Return the entry that is in the file under an id; None if none that can be read is."""
@@ -64,19 +68,19 @@ class State:
         """Take over what was appended: `size` bytes with these marks."""
         batch = 1
         for mark in marks:
-            self.known.pop(mark.id, None)  # the newest entry under an id comes last
+            self._drop(mark.id)  # one that cannot be read; the newest under an id comes last
             self.known[mark.id] = mark
+            self._messages += not mark.is_note
             self.last = mark.position
             batch = mark.batch_length
         self.end += size
-        self._forget_old(max(KNOWN, batch))
+        while self._messages > max(KNOWN, batch):
+            self._drop(next(iter(self.known)))
 
-    def _forget_old(self, keep: int) -> None:
-        surplus = sum(not mark.is_note for mark in self.known.values()) - keep
-        for entry_id in list(self.known) if surplus > 0 else ():
-            if surplus <= 0:
-                return
-            surplus -= not self.known.pop(entry_id).is_note
+    def _drop(self, entry_id: str) -> None:
+        mark = self.known.pop(entry_id, None)
+        if mark is not None:
+            self._messages -= not mark.is_note
 
 
 class StateCache:
