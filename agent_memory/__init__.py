@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
+    from agent_memory.storage.sync import SyncChatStorage
     from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
@@ -63,6 +64,7 @@ __all__ = [
     "SummarizingChatStorage",
     "SummaryRecord",
     "SummaryStore",
+    "SyncChatStorage",
     "TransformingChatStorage",
     "Usage",
     "WrapperChatStorage",
@@ -93,6 +95,7 @@ _MODULES = {
     "agent_memory.storage.sql": ("SqlChatStorage",),
     "agent_memory.storage.summarizing": ("SummarizingChatStorage",),
     "agent_memory.storage.summary_store": ("SummaryStore",),
+    "agent_memory.storage.sync": ("SyncChatStorage",),
     "agent_memory.storage.transforming": ("TransformingChatStorage",),
     "agent_memory.storage.urls": ("open_storage",),
     "agent_memory.storage.wrapper": ("WrapperChatStorage",),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.sql import SqlChatStorage
     from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
+    from agent_memory.storage.sync import SyncChatStorage
     from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
@@ -22,6 +23,7 @@ __all__ = [
     "SqlChatStorage",
     "SummarizingChatStorage",
     "SummaryStore",
+    "SyncChatStorage",
     "TransformingChatStorage",
     "WrapperChatStorage",
     "open_storage",
@@ -36,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "SqlChatStorage": "agent_memory.storage.sql",
         "SummarizingChatStorage": "agent_memory.storage.summarizing",
         "SummaryStore": "agent_memory.storage.summary_store",
+        "SyncChatStorage": "agent_memory.storage.sync",
         "TransformingChatStorage": "agent_memory.storage.transforming",
         "WrapperChatStorage": "agent_memory.storage.wrapper",
         "open_storage": "agent_memory.storage.urls",

@@ -1,0 +1,179 @@
+"""The blocking twin of a store."""
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from agent_memory import (
+    ConversationMessage,
+    InMemoryChatStorage,
+    InvalidRequestError,
+    Note,
+    SqlChatStorage,
+    StorageClosedError,
+    SummarizingChatStorage,
+    SyncChatStorage,
+)
+
+CHAT = ("u", "s", "a")
+
+
+def said(text):
+    return ConversationMessage("user", text)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request, tmp_path):
+    inner = (
+        InMemoryChatStorage()
+        if request.param == "memory"
+        else SqlChatStorage(f"sqlite:///{tmp_path}/chats.db")
+    )
+    with SyncChatStorage(inner) as sync:
+        yield sync
+
+
+def test_every_method_of_the_contract_has_a_blocking_twin():
+    """Whatever is public and async in the contract can be called without a loop."""
+    from agent_memory import ChatStorage
+
+    contract = {name for name in vars(ChatStorage) if not name.startswith("_")}
+    assert contract - {"scope", "summaries"} <= set(vars(SyncChatStorage))
+
+
+def test_saves_and_reads_block_and_return_what_the_store_returns(storage):
+    """A script saves, reads, lists and deletes without await."""
+    saved = storage.save_chat_messages(*CHAT, [said("one"), said("two")])
+    storage.save_note(*CHAT, Note("run", {"n": 1}))
+    storage.save_chat_message(*CHAT, said("three"))
+    assert [message.position for message in saved] == [1, 2]
+    assert [message.content for message in storage.fetch_chat(*CHAT, 2)] == ["two", "three"]
+    assert [message.position for message in storage.fetch_chat_since(*CHAT, 2)] == [4]
+    assert len(storage.fetch_all_chats("u", "s")) == 3
+    assert [info.key.agent_id for info in storage.list_chats("u")] == ["a"]
+    assert [entry.position for entry in storage.iter_log(*CHAT)] == [1, 2, 3, 4]
+    assert storage.trim_chat(*CHAT, 1) == 2
+    assert storage.delete_chat(*CHAT) == 1
+    assert storage.delete_chats("u") == 0
+    assert storage.purge(timedelta(0)) == 1
+
+
+def test_an_iteration_longer_than_a_batch_yields_everything_in_order(storage):
+    """Items are taken in batches, none twice and none left out."""
+    storage.save_chat_messages(*CHAT, [said(str(index)) for index in range(450)])
+    assert [m.content for m in storage.iter_chat(*CHAT)] == [str(i) for i in range(450)]
+    assert len(list(storage.iter_all_chats("u", "s"))) == 450
+
+
+def test_an_iteration_may_be_left_early(storage):
+    """A loop that breaks leaves nothing open."""
+    storage.save_chat_messages(*CHAT, [said(str(index)) for index in range(450)])
+    items = storage.iter_chat(*CHAT)
+    assert next(items).content == "0"
+    items.close()
+    assert len(storage.fetch_chat(*CHAT)) == 450
+
+
+def test_errors_are_those_of_the_store(storage):
+    """A bad id raises where it is passed."""
+    with pytest.raises(InvalidRequestError, match="user_id must not be empty"):
+        storage.fetch_chat("", "s", "a")
+
+
+def test_many_threads_may_call_at_once(storage):
+    """A web server's threads share one twin."""
+    threads = [
+        threading.Thread(target=storage.save_chat_message, args=(*CHAT, said(str(index))))
+        for index in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [m.position for m in storage.fetch_chat(*CHAT)] == list(range(1, 21))
+
+
+def test_within_a_running_loop_it_works_and_says_once_that_it_blocks(storage, caplog):
+    """It is of use in a notebook, but nobody should do it unaware."""
+
+    async def inside():
+        storage.save_chat_message(*CHAT, said("hi"))
+        return storage.fetch_chat(*CHAT)
+
+    with caplog.at_level(logging.WARNING, "agent_memory"):
+        assert [message.content for message in asyncio.run(inside())] == ["hi"]
+    assert [record for record in caplog.text.splitlines() if "blocks it" in record] != []
+    assert caplog.text.count("blocks it") == 1
+
+
+def test_called_from_its_own_thread_it_refuses_instead_of_waiting_for_itself():
+    """An async summarizer that uses the twin would hang for ever."""
+    refused = []
+
+    async def summarizer(history, keep_last):
+        try:
+            sync.fetch_chat(*CHAT)
+        except InvalidRequestError as error:
+            refused.append(str(error))
+        return [said("summary"), *history[-2 * keep_last :]]
+
+    inner = SummarizingChatStorage(InMemoryChatStorage(), summarizer, trigger_at=2, keep_last=1)
+    with SyncChatStorage(inner) as sync:
+        sync.save_chat_messages(*CHAT, [said(str(index)) for index in range(5)])
+        assert sync.fetch_chat(*CHAT)[0].content == "summary"
+    assert len(refused) == 1
+    assert "would wait for itself" in refused[0]
+
+
+def test_run_reaches_what_only_the_inner_store_has():
+    """``explain`` of the summarizing store is one call away."""
+    inner = SummarizingChatStorage(InMemoryChatStorage(), lambda history, keep: history)
+    with SyncChatStorage(inner) as sync:
+        sync.save_chat_message(*CHAT, said("hi"))
+        assert sync.run(inner.explain(*CHAT)).count("verbatim") == 1
+
+
+def test_closed_it_raises_and_closing_twice_is_fine(storage):
+    """After close nothing works any more, as with the async store."""
+    storage.close()
+    storage.close()
+    with pytest.raises(StorageClosedError):
+        storage.save_chat_messages(*CHAT, [])
+
+
+def test_c63_a_forgotten_twin_ends_its_thread():
+    """A twin that nobody closed leaves no thread behind."""
+    sync = SyncChatStorage(InMemoryChatStorage())
+    sync.save_chat_message(*CHAT, said("hi"))
+    thread = sync._thread._thread
+    del sync
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # 3.12 warns of threads
+def test_a_child_process_gets_a_thread_of_its_own(tmp_path):
+    """A pre-forking server may make the twin before it forks."""
+    sync = SyncChatStorage(InMemoryChatStorage())
+    sync.save_chat_message(*CHAT, said("hi"))
+    child = os.fork()
+    if child == 0:
+        fetch = partial(sync.fetch_chat, *CHAT)
+        os._exit(0 if [message.content for message in fetch()] == ["hi"] else 1)
+    _, status = os.waitpid(child, 0)
+    sync.close()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_something_that_is_no_store_is_refused():
+    """The mistake shows where it is made."""
+    with pytest.raises(InvalidRequestError, match="must be a ChatStorage"):
+        SyncChatStorage("sqlite:///chats.db")
