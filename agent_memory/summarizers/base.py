@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import attrs
 
-from agent_memory.errors import InvalidSummaryError
+from agent_memory.errors import InvalidRequestError, InvalidSummaryError
 from agent_memory.ids import check_id, new_id
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.shapes import text_message, text_of
@@ -21,6 +21,20 @@ _ID_PREFIX: Final = "summary-"
 def new_summary_id() -> str:
     """Return an id for a summary and its message: recognisable, and never given to another."""
     return _ID_PREFIX + new_id()
+
+
+def summary_role(value: ParticipantRole | str) -> ParticipantRole:
+    """Return the role that a summary may have: any but a tool's.
+
+    Raises:
+        InvalidRequestError: it may not have this one.
+    """
+    allowed = [role for role in ParticipantRole if role is not ParticipantRole.TOOL]
+    if value not in allowed:
+        raise InvalidRequestError(
+            f"role must be one of {', '.join(allowed)}; a summary cannot be {value!r}"
+        )
+    return ParticipantRole(value)
 
 
 def summary_message(

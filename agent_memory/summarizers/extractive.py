@@ -16,6 +16,7 @@ from agent_memory.summarizers.base import (
     new_summary_id,
     summary_body,
     summary_message,
+    summary_role,
 )
 from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
 from agent_memory.summarizers.ranking import Sentence, choose, line_of
@@ -89,7 +90,7 @@ class ExtractiveSummarizer:
         self.keep_count = keep_count
         self._max_sentences = max_sentences
         self._max_chars = max_chars
-        self._role = ParticipantRole(role)
+        self._role = summary_role(role)
 
     def __call__(
         self, history: list[ConversationMessage], keep_last: int

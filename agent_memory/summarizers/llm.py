@@ -16,6 +16,7 @@ from agent_memory.summarizers.base import (
     new_summary_id,
     summary_body,
     summary_message,
+    summary_role,
 )
 from agent_memory.summarizers.cutting import run_of_summary, runs_cut, split_at, summarized_run
 from agent_memory.summarizers.folding import Folding
@@ -120,7 +121,7 @@ class LLMSummarizer:
         self._instruction = instruction
         self._token_threshold = token_threshold
         self.keep_recent_count = keep_recent_count
-        self._role = ParticipantRole(role)
+        self._role = summary_role(role)
         self._limits = limits or TranscriptLimits()
         self._folding = Folding(
             as_chat_model(llm),
