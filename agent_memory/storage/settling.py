@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
+
+from agent_memory.storage.wakes import wakes_of
 
 T = TypeVar("T")
 
@@ -35,9 +36,10 @@ async def result_of(future: concurrent.futures.Future[T]) -> T:
     task when it ends, also those inside :func:`settle`, and a thread cannot be called back.
     """
     loop = asyncio.get_running_loop()
+    wakes = wakes_of(loop)
 
     def subscribe(wake: Callable[[], None]) -> None:
-        future.add_done_callback(lambda _future: _call_in(loop, wake))
+        future.add_done_callback(lambda _future: wakes.put(loop, wake))
 
     await _outlast(future.done, subscribe, future)
     return future.result()
@@ -66,8 +68,3 @@ async def _outlast(
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _call_in(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
-        loop.call_soon_threadsafe(wake)
