@@ -7,19 +7,17 @@ recent ones. The tail is raw and contiguous up to the newest position known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final
 
 import attrs
 
 from agent_memory import turns
-from agent_memory.errors import InvalidSummaryError
+from agent_memory.answers import KnownMessages, check_order, checked_answer, is_rewritten
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import parts, text_of
 
 _SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
-_NOT_TEXT: Final = ("call", "result")
 _QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
 _QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
 
@@ -147,6 +145,10 @@ class Snapshot:
         """What the summarizer is given of the tail from `index` on."""
         return [self.tail[given] for given in self._given if given >= index]
 
+    def given_after(self, position: int) -> list[ConversationMessage]:
+        """What the summarizer is given of the tail beyond a position of the log."""
+        return [m for m in self.given_from(0) if (m.position or 0) > position]
+
     def interpret(self, answer: object, *, keep_at_least: int = 0) -> Compaction:
         """Return what a summarizer's answer makes of the view.
 
@@ -156,13 +158,14 @@ class Snapshot:
 
         The longest suffix of the history that ends the answer is *kept*, widened to whole
         groups; what the answer holds before it is the summary. A raw message among that brings
-        its whole exchange, and a question that has not been answered is always among it.
+        its whole exchange, and a question that has not been answered is always among it. The
+        newest message is kept in any case, and so is an exchange that is still open.
 
         Raises:
             InvalidSummaryError: the answer is no list of messages, empty, blank, holds a
                 message twice or raw messages out of order, or has calls of its own.
         """
-        messages = _checked(answer)
+        messages = checked_answer(answer)
         kept = self._count_kept(messages)
         cut = self._cut_before(max(kept, min(keep_at_least, len(self._given))))
         block = self._block(messages[: len(messages) - kept], kept, cut)
@@ -178,20 +181,23 @@ class Snapshot:
             if raw.id != answer.id and not raw.same_payload(answer):
                 break
             kept += 1
+        if kept == len(messages) and is_rewritten(self.tail[self._given[-kept]], messages[0]):
+            return kept - 1  # nothing else in the answer can be the summary
         return kept
 
     def _cut_before(self, kept: int) -> int:
-        if kept == 0:
-            return len(self.tail)
+        if not self._given:
+            return turns.safe_start(self.tail, len(self.tail))
         if kept == len(self._given):
             return 0
-        return turns.safe_start(self.tail, self._given[len(self._given) - kept])
+        # The newest message may not have been answered, or even read: it is never summarized.
+        return turns.safe_start(self.tail, self._given[-max(kept, 1)])
 
     def _block(
         self, before: Sequence[ConversationMessage], kept: int, cut: int
     ) -> list[ConversationMessage]:
         """Return the block that the answer's messages before the kept ones mean."""
-        known = _Known(self.history, kept)
+        known = KnownMessages(self.history, kept, (*self.head, *self.tail))
         after = {message.id for message in self.tail[cut:]}
         exchanges = self._exchanges(cut)
         block: list[ConversationMessage] = []
@@ -199,12 +205,12 @@ class Snapshot:
         for message in before:
             match = known.match(message)
             if match is None:
-                block.append(_checked_new(message))
+                block.append(known.own(message))
             elif match.id not in after:
                 members = exchanges.get(match.id, (match,))
                 block += [member for member in members if member.id not in chosen]
                 chosen.update(member.id for member in members)
-        _check_order(block)
+        check_order(block)
         return block
 
     def _replaced(self, cut: int) -> list[ConversationMessage]:
@@ -228,11 +234,12 @@ class Snapshot:
         raw = [message for message in self._before_tail if message.position is not None]
         verbatim = [*raw, *self.tail]
         shown = {message.id for message in block}
+        shown.update(self.tail[index].id for index in self._withheld)
         for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
             if question.stop > len(raw) + cut:
                 continue  # its newest part is kept anyway
             for message in verbatim[question.start : question.stop][-_QUESTION_MESSAGES:]:
-                if message.id not in shown and not message.pinned:
+                if message.id not in shown:
                     block.insert(_place(block, message), message)
 
     def _outcome(self, block: list[ConversationMessage], cut: int) -> Compaction:
@@ -254,53 +261,8 @@ class Snapshot:
         )
 
 
-class _Known:
-    """Finds the messages of a history in an answer: by id, else by equal payload.
-
-    Args:
-        history: what the summarizer was given.
-        kept: how many messages at its end are spoken for.
-    """
-
-    def __init__(self, history: Sequence[ConversationMessage], kept: int) -> None:
-        self._history = history
-        self._by_id = {message.id: message for message in history}
-        self._used = {message.id for message in history[len(history) - kept :]}
-
-    @cached_property
-    def _by_size(self) -> dict[tuple[str, int], list[ConversationMessage]]:
-        found: dict[tuple[str, int], list[ConversationMessage]] = {}
-        for message in self._history:
-            found.setdefault(_size(message), []).append(message)
-        return found
-
-    def match(self, message: ConversationMessage) -> ConversationMessage | None:
-        match = self._by_id.get(message.id)
-        if match is None:
-            alike = self._by_size.get(_size(message), ())
-            match = next(
-                (
-                    other
-                    for other in alike
-                    if other.id not in self._used and other.same_payload(message)
-                ),
-                None,
-            )
-        if match is None:
-            return None
-        if match.id in self._used:
-            raise InvalidSummaryError(f"the summary holds the message {match.id!r} twice")
-        self._used.add(match.id)
-        return match
-
-
 def _is_system(messages: Sequence[ConversationMessage]) -> bool:
     return all(message.role in _SYSTEM for message in messages)
-
-
-def _size(message: ConversationMessage) -> tuple[str, int]:
-    content = message.content
-    return message.role.value, len(content) if isinstance(content, str | list | dict) else -1
 
 
 def _place(block: Sequence[ConversationMessage], message: ConversationMessage) -> int:
@@ -309,39 +271,3 @@ def _place(block: Sequence[ConversationMessage], message: ConversationMessage) -
         if other.position is not None and other.position > position:
             return index
     return len(block)
-
-
-def _checked(answer: object) -> Sequence[ConversationMessage]:
-    if not isinstance(answer, list | tuple):
-        raise InvalidSummaryError(
-            f"a summarizer must return a list of ConversationMessage, not {type(answer).__name__}"
-        )
-    messages: list[ConversationMessage] = []
-    for index, message in enumerate(answer):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        if not isinstance(message, ConversationMessage):
-            raise InvalidSummaryError(
-                f"item {index} of the summarizer's answer is of type "
-                f"{type(message).__name__}, not ConversationMessage"
-            )
-        messages.append(message)
-    if not messages:
-        raise InvalidSummaryError("the summarizer returned an empty list")
-    return messages
-
-
-def _checked_new(message: ConversationMessage) -> ConversationMessage:
-    if any(part.kind in _NOT_TEXT for part in parts(message)):
-        raise InvalidSummaryError("the summary holds a tool call or result that is not the chat's")
-    if not text_of(message).strip():
-        raise InvalidSummaryError("the summary is blank")
-    return message
-
-
-def _check_order(block: Iterable[ConversationMessage]) -> None:
-    newest = 0
-    for message in block:
-        if message.position is None:
-            continue
-        if message.position <= newest:
-            raise InvalidSummaryError("the summary holds messages of the chat out of their order")
-        newest = message.position

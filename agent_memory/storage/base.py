@@ -164,8 +164,7 @@ class ChatStorage(Lifecycle, ABC):
         await self._ready()
         if not messages:
             return []
-        stored = await settle(self._append(key, without_repeats(key, messages)))
-        await self._settled(key, stored)
+        stored = await self._save(key, messages)
         by_id = {message.id: message for message in stored.messages}
         return [by_id[message.id] for message in messages if message.id in by_id]
 
@@ -180,9 +179,15 @@ class ChatStorage(Lifecycle, ABC):
         key = ChatKey(user_id, session_id, agent_id)
         checked_note(note)
         await self._ready()
-        stored = await settle(self._append(key, [note]))
-        (entry,) = stored.entries
+        (entry,) = (await self._save(key, [note])).entries
         return checked_note(entry)
+
+    @final
+    async def _save(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        """Append checked entries to an open store; nothing is in flight when this has left."""
+        stored = await settle(self._append(key, without_repeats(key, entries)))
+        await self._settled(key, stored)
+        return stored
 
     # ----------------------------------------------------------------------------- reading
 

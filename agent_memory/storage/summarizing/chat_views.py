@@ -61,8 +61,8 @@ class ChatViews:
         self._evicted: deque[Event] = deque()
         self._buffers = Buffers(limits.max_buffers, self._note_evicted)
         count = None if trigger.trigger_tokens is None else counter.count
-        self._reader = ViewReader(storage, self._buffers, count, present)
-        self._installer = SummaryInstaller(storage, self._buffers, self._reader, trigger)
+        self._reader = ViewReader(storage, self._buffers.lock, count, present)
+        self._installer = SummaryInstaller(storage, self._buffers.lock, self._reader, trigger)
         maker = SummaryMaker(summarizer, fallback, trigger, limits, counter)
         self._compactor = Compactor(
             self._buffers,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from agent_memory.errors import StorageError
 from agent_memory.events import Compacted
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Buffers
+from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.policy import Trigger
 from agent_memory.storage.summarizing.summary_maker import Proposal
 from agent_memory.storage.summarizing.view_reader import ViewReader
@@ -22,16 +23,16 @@ class SummaryInstaller:
 
     Args:
         storage: whose summary store keeps the records.
-        buffers: whose lock guards what is changed; it is never held while the store works.
+        lock: guards what is changed; it is never held while the store works.
         reader: reads a view anew when another worker's summary is adopted.
         trigger: tells how long to wait afterwards.
     """
 
     def __init__(
-        self, storage: ChatStorage, buffers: Buffers, reader: ViewReader, trigger: Trigger
+        self, storage: ChatStorage, lock: threading.RLock, reader: ViewReader, trigger: Trigger
     ) -> None:
         self._storage = storage
-        self._lock = buffers.lock
+        self._lock = lock
         self._reader = reader
         self._trigger = trigger
 

@@ -54,9 +54,23 @@ class Proposal:
 @attrs.frozen
 class _Answer:
     messages: Sequence[ConversationMessage]
-    keep_at_least: int
-    usage: Usage | None
     by: str
+    keep_at_least: int = 0
+    usage: Usage | None = None
+    last_run_id: str | None = None
+
+
+@attrs.frozen
+class OpenRun:
+    """A run that is still being written.
+
+    Args:
+        id: its run id.
+        start: the newest position of the log before it.
+    """
+
+    id: str
+    start: int
 
 
 class SummaryMaker:
@@ -100,47 +114,81 @@ class SummaryMaker:
         return self._tokens(history) > (self._trigger.trigger_tokens or 0)
 
     async def propose(
-        self, buffer: Buffer, view: ChatView, snapshot: Snapshot, reason: str
+        self,
+        buffer: Buffer,
+        view: ChatView,
+        snapshot: Snapshot,
+        reason: str,
+        *,
+        context_tokens: int | None = None,
+        run: OpenRun | None = None,
     ) -> Proposal | str:
-        """Return a proposal, or why there is none: ``"not_yet"`` or ``"nothing_to_gain"``.
+        """Return a proposal, or why there is none.
+
+        Args:
+            buffer: whose call it becomes.
+            view: what the snapshot was taken of.
+            snapshot: what the summarizer is given.
+            reason: why it is asked.
+            context_tokens: how full the model's context is; None for an estimate of the history.
+            run: the run still being written, which is never summarized.
+
+        Returns:
+            A proposal, or ``"not_yet"``, ``"nothing_to_gain"`` or ``"refused"``.
 
         Raises:
             SummarizerError: the summarizer, and the fallback if there is one, failed.
         """
-        answer = await self._ask(buffer, snapshot)
+        if context_tokens is None:
+            context_tokens = await off_loop(snapshot, lambda: self._tokens(snapshot.history))
+        answer = await self._ask(buffer, snapshot, context_tokens)
         if answer is None:
             return "not_yet"
+        if run is not None:
+            if answer.last_run_id == run.id:
+                _log.warning("a summary of the run %r, still being written, is refused", run.id)
+                return "refused"
+            keep = max(answer.keep_at_least, len(snapshot.given_after(run.start)))
+            answer = attrs.evolve(answer, keep_at_least=keep)
         return await off_loop(snapshot, lambda: self._understand(view, snapshot, answer, reason))
 
-    async def _ask(self, buffer: Buffer, snapshot: Snapshot) -> _Answer | None:
+    async def _ask(
+        self, buffer: Buffer, snapshot: Snapshot, context_tokens: int
+    ) -> _Answer | None:
         try:
-            return await self._ask_one(buffer, snapshot, self._summarizer)
+            return await self._ask_one(buffer, snapshot, context_tokens, self._summarizer)
         except SummarizerError as error:
             if self._fallback is None:
                 raise
             _log.warning("the fallback summarizes %s: %s", buffer.key, error)
-            return await self._ask_one(buffer, snapshot, self._fallback)
+            return await self._ask_one(buffer, snapshot, context_tokens, self._fallback)
 
     async def _ask_one(
-        self, buffer: Buffer, snapshot: Snapshot, summarizer: Summarizer
+        self, buffer: Buffer, snapshot: Snapshot, context_tokens: int, summarizer: Summarizer
     ) -> _Answer | None:
         buffer.call = SummarizerCall(
             summarizer,
             snapshot.history,
             keep_last=self._trigger.keep_last,
-            context_tokens=await off_loop(snapshot, lambda: self._tokens(snapshot.history)),
+            context_tokens=context_tokens,
         )
         returned = await buffer.call.answer(self._limits.summarizer_timeout)
         by = summarizer_name(summarizer)
         if not isinstance(summarizer, SummarizerObject):
-            return _Answer(returned, 0, None, by)
+            return _Answer(returned, by)
         if returned is None:
             return None
         if not isinstance(returned, SummaryResult):
             raise InvalidSummaryError(
                 f"summarize() must return a SummaryResult or None, not {type(returned).__name__}"
             )
-        return _Answer(returned.messages, 2 * self._trigger.keep_last, returned.usage, by)
+        return _Answer(
+            returned.messages,
+            by,
+            keep_at_least=2 * self._trigger.keep_last,
+            usage=returned.usage,
+            last_run_id=returned.last_summarized_run_id,
+        )
 
     def _understand(
         self, view: ChatView, snapshot: Snapshot, answer: _Answer, reason: str

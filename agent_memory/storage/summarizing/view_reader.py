@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -15,7 +16,7 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Buffers
+from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class ViewReader:
 
     Args:
         storage: the store.
-        buffers: whose lock guards what is changed; it is never held while the store works.
+        lock: guards what is changed; it is never held while the store works.
         count: tells the tokens of a message, where the trigger needs them.
         present: changes what the views show, or None.
     """
@@ -34,12 +35,12 @@ class ViewReader:
     def __init__(
         self,
         storage: ChatStorage,
-        buffers: Buffers,
+        lock: threading.RLock,
         count: Callable[[ConversationMessage], int] | None,
         present: Callable[[list[ConversationMessage]], list[ConversationMessage]] | None,
     ) -> None:
         self._storage = storage
-        self._lock = buffers.lock
+        self._lock = lock
         self._count = count
         self._present = present
 
