@@ -269,6 +269,17 @@ def test_tiktoken_counts_with_the_encoding():
     assert TiktokenCounter(_Encoding()).count(message) == MESSAGE_OVERHEAD + 3
 
 
+def test_a_real_encoding_takes_special_tokens_as_text():
+    """Somebody who writes <|endoftext|> into a chat breaks no count."""
+    tiktoken = pytest.importorskip("tiktoken")
+    single_bytes = {bytes([byte]): byte for byte in range(256)}
+    encoding = tiktoken.Encoding(
+        "bytes", pat_str=".", mergeable_ranks=single_bytes, special_tokens={"<|endoftext|>": 256}
+    )
+    counted = TiktokenCounter(encoding).count(_message("<|endoftext|>"))
+    assert counted == MESSAGE_OVERHEAD + len("<|endoftext|>")
+
+
 def test_tiktoken_stands_aside_aloud_when_it_cannot_load(monkeypatch, caplog):
     """Without its file the encoding is replaced by estimates, with one warning."""
 

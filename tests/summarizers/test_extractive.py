@@ -306,3 +306,13 @@ def test_choosing_skips_what_does_not_fit():
     long = Sentence("user", "Decided on 3 June: " + "much to say about boats " * 20, 9.0)
     short = Sentence("user", "Booked hut 17 on 3 June.")
     assert choose([long, short], 5, 100) == [short]
+
+
+def test_choosing_prefers_what_is_new():
+    """A second wording of a fact makes way for a lesser fact that was not told yet."""
+    facts = [
+        Sentence("user", "Booked the ferry SK-48213 for 3 June at 07:40."),
+        Sentence("user", "The ferry SK-48213 is booked for 3 June at 07:40."),
+        Sentence("user", "Maren brings sandwiches along for everybody."),
+    ]
+    assert choose(facts, 2, 1_000)[1] == facts[2]
