@@ -1,0 +1,218 @@
+"""The package's shape: imports go one way, names resolve, and importing it is light."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import agent_memory
+
+ROOT = Path(agent_memory.__file__).parent
+
+# Lowest first: a module imports only from layers above it in this list, or its own.
+LAYERS = [
+    {"_lazy", "_version", "errors"},
+    {"frozen", "ids"},
+    {"messages"},
+    {"records", "events", "telemetry"},
+    {"shapes"},
+    {"text_tokens", "tokens", "clipping"},
+    {"exchanges", "turns"},
+    {"pairing", "rewriting", "repairs", "rules"},
+    {"compaction", "view", "explaining"},
+    {"models"},
+    {"summarizers", "fitting"},
+    {"storage"},
+    {"conversation"},
+    {"adapters", "testing", "cli", "__main__"},
+]
+LEAVES = LAYERS[-1]
+RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+# What a backend may know of the package: nothing of views, summarizers or providers.
+BACKENDS = ("in_memory", "file", "sql", "dynamodb")
+NOT_FOR_BACKENDS = {
+    *("shapes", "tokens", "text_tokens", "turns", "exchanges", "rules", "view", "compaction"),
+    *("models", "summarizers", "fitting", "clipping"),
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of the package that a module imports, anywhere but for type checkers."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for other in node.orelse:
+                visit(other)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else node.module)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return {name for name in found if name.split(".")[0] == "agent_memory"}
+
+
+IMPORTS = {name: imported(path) for name, path in MODULES.items()}
+
+
+def layer(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_module_has_its_layer():
+    """A new module is given its place before it is used."""
+    unplaced = {layer(module) for module in MODULES} - {""} - RANKS.keys()
+    assert unplaced == set(), "give it a place in LAYERS above"
+
+
+def test_no_import_runs_against_the_layers():
+    """What lies deeper never knows what is built on it."""
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if RANKS.get(layer(other), 0) > RANKS.get(layer(module), len(LAYERS))
+    ]
+    assert wrong == []
+
+
+def test_nobody_imports_a_leaf():
+    """Adapters, the command and the test suite are used by users alone."""
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if layer(other) in LEAVES and layer(module) not in {layer(other), "__main__"}
+    ]
+    assert wrong == []
+
+
+def test_nothing_inside_imports_the_package_itself():
+    """The top level's lazy names are for users: inside they would hide the layers."""
+    assert [module for module, others in IMPORTS.items() if "agent_memory" in others] == []
+
+
+def test_no_modules_import_each_other():
+    """The imports of modules form no circle, not within a layer either."""
+    # A package's own __init__ runs before its modules anyway.
+    graph = {
+        module: {other for other in others if not module.startswith(other + ".")} - {module}
+        for module, others in IMPORTS.items()
+    }
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_backends_know_nothing_of_views_and_summarizers():
+    """A store keeps messages; what they are for is not its business."""
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        if module.split(".")[1:2] == ["storage"]
+        and module.split(".")[-1] != "storage"
+        and module.split(".")[2].split("_")[0] in {name.split("_")[0] for name in BACKENDS}
+        for other in others
+        if layer(other) in NOT_FOR_BACKENDS
+    ]
+    assert wrong == []
+
+
+LAZY = [
+    name
+    for name, path in MODULES.items()
+    if path.name == "__init__.py" and "lazy_names" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_every_public_name_resolves(package):
+    """`__all__` is sorted, complete, and each name in it can be imported."""
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+        assert name in dir(module)
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_type_checkers_see_the_same_names(package):
+    """What is imported for type checkers is what `__all__` lists."""
+    tree = ast.parse(MODULES[package].read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.name
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == set(importlib.import_module(package).__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_an_unknown_name_is_an_attribute_error(package):
+    """As with any module."""
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = importlib.import_module(package).no_such_name
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The top-level modules outside the standard library that a statement loads."""
+    code = (
+        "import json, sys\n"
+        "before = set(sys.modules)\n"
+        f"{statement}\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(json.dumps(sorted(new - set(sys.stdlib_module_names))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_package_loads_next_to_nothing():
+    """The bare import loads none of its parts, only what makes them lazy."""
+    assert loaded_after("import agent_memory") == {"agent_memory"}
+
+
+def test_the_core_needs_attrs_alone():
+    """Values, memory store, wrappers and the summarizers without a model need no extra."""
+    core = (
+        "from agent_memory import ChatKey, ConversationMessage, ChatStorage, SummaryRecord\n"
+        "from agent_memory import InMemoryChatStorage, SummarizingChatStorage\n"
+        "from agent_memory import TransformingChatStorage, WrapperChatStorage\n"
+        "import agent_memory.events, agent_memory.shapes, agent_memory.tokens\n"
+        "import agent_memory.turns\n"
+        "import agent_memory.summarizers.sliding_window, agent_memory.summarizers.extractive\n"
+        "import agent_memory.testing.doubles, agent_memory.testing.gated\n"
+        "import agent_memory.testing.scripted"
+    )
+    assert loaded_after(core) == {"agent_memory", "attr", "attrs"}
+
+
+def test_the_package_is_typed():
+    """Type checkers look for the marker."""
+    assert (ROOT / "py.typed").exists()
