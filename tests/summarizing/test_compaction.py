@@ -1,0 +1,348 @@
+"""What a list that a summarizer returned means (pure)."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from agent_memory import ConversationMessage, InvalidSummaryError
+from rig import (
+    assistant,
+    call,
+    dialogue,
+    names,
+    placed,
+    result,
+    snapshot_of,
+    summary,
+    system,
+    texts,
+    user,
+)
+
+
+def after(snapshot, answer, **options):
+    """The ids of block and tail after the answer has been taken over."""
+    compaction = snapshot.interpret(answer, **options)
+    return names([*compaction.block, *snapshot.tail[compaction.cut :]])
+
+
+@pytest.fixture
+def tail():
+    return placed(dialogue(8))
+
+
+def exchange(name, **fields):
+    return [call(name, id=f"call {name}", **fields), result(name, id=f"result {name}")]
+
+
+# ------------------------------------------------------------------------- what is kept
+
+
+def test_the_kept_suffix_is_matched_by_id(tail):
+    """What ends the answer as it ended the history stays raw; before it is the summary."""
+    assert after(snapshot_of(tail), [summary(), *tail[-2:]]) == ["S", "m7", "m8"]
+
+
+def test_the_kept_suffix_is_matched_by_payload_under_new_ids(tail):
+    """Kept messages made anew are the raw ones, which the view shows."""
+    anew = [ConversationMessage(message.role, message.content) for message in tail[-3:]]
+    assert after(snapshot_of(tail), [summary(), *anew]) == ["S", "m6", "m7", "m8"]
+
+
+def test_a_kept_message_with_another_text_under_its_id_is_shown_as_it_was_stored(tail):
+    """Raw is the truth: nobody rewrites a kept message."""
+    edited = attrs.evolve(tail[-1], content="say something else")
+    compaction = snapshot_of(tail).interpret([summary(), tail[-2], edited])
+    assert compaction.cut == 6
+    assert texts(compaction.block) == ["what was said"]
+
+
+def test_equal_texts_are_told_apart_by_their_place():
+    """Of several equal messages the suffix means the last ones."""
+    tail = placed([user("ok", id=f"m{number}") for number in range(1, 7)])
+    answer = [summary(), user("ok"), user("ok")]
+    assert snapshot_of(tail).interpret(answer).cut == 4
+
+
+def test_the_whole_history_returned_changes_nothing(tail):
+    """Exactly what it got: everything is kept, and there is no summary."""
+    compaction = snapshot_of(tail).interpret(tail)
+    assert (compaction.block, compaction.cut, compaction.dropped) == ((), 0, 0)
+
+
+def test_more_than_the_history_keeps_all_of_it(tail):
+    """A summary before everything it got replaces nothing."""
+    compaction = snapshot_of(tail).interpret([summary(), *tail])
+    assert (names(compaction.block), compaction.cut) == (["S"], 0)
+
+
+def test_the_suffix_alone_is_a_window(tail):
+    """No summary at all: what is not kept is only left out."""
+    compaction = snapshot_of(tail).interpret(tail[-2:])
+    assert (compaction.block, compaction.cut) == ((), 6)
+    assert (compaction.dropped, compaction.first, compaction.last) == (6, 1, 6)
+
+
+def test_the_newest_message_is_always_kept(tail):
+    """A summary of everything leaves the newest message, which nobody may have read yet."""
+    assert after(snapshot_of(tail), [summary()]) == ["S", "m8"]
+
+
+def test_the_newest_exchange_is_kept_when_nothing_is():
+    """The model has not seen the newest result yet: no summary takes its place."""
+    tail = placed([*dialogue(5), *exchange("a")])
+    assert after(snapshot_of(tail), [summary()]) == ["S", "m5", "call a", "result a"]
+
+
+def test_at_least_so_much_is_kept_of_an_object_s_answer(tail):
+    """The longer of two keeps wins."""
+    assert after(snapshot_of(tail), [summary(), *tail[-2:]], keep_at_least=4) == [
+        "S",
+        *("m5", "m6", "m7", "m8"),
+    ]
+    assert after(snapshot_of(tail), [summary(), *tail[-4:]], keep_at_least=2) == [
+        "S",
+        *("m5", "m6", "m7", "m8"),
+    ]
+
+
+# ------------------------------------------------------------------------- widening
+
+
+def test_c27_a_slice_between_call_and_result_is_widened_to_the_call():
+    """Blind slicing never leaves a result without its call."""
+    tail = placed([*dialogue(5), *exchange("a"), assistant(id="end")])
+    answer = [summary(), *tail[-2:]]  # begins with the result
+    assert after(snapshot_of(tail), answer) == ["S", "call a", "result a", "end"]
+
+
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "a", "b")])
+def test_c27_parallel_calls_stay_with_all_their_results(order):
+    """Whichever result the slice begins with, and in whichever order they came."""
+    results = [result(name, id=f"result {name}") for name in order]
+    tail = placed([*dialogue(4), call("a", "b", "c", id="calls"), *results, assistant(id="end")])
+    answer = [summary(), *tail[-2:]]
+    assert after(snapshot_of(tail), answer) == ["S", "calls", *names(results_of(tail)), "end"]
+
+
+def results_of(tail):
+    return [message for message in tail if message.id.startswith("result")]
+
+
+def test_c28_a_chat_of_exchanges_alone_can_be_cut_between_them():
+    """One question and twenty exchanges: old exchanges go, the question stays."""
+    exchanges = [message for name in range(20) for message in exchange(str(name))]
+    tail = placed([user(id="question"), *exchanges])
+    kept = after(snapshot_of(tail), [summary(), *tail[-4:]])
+    assert kept == ["S", "question", "call 18", "result 18", "call 19", "result 19"]
+
+
+def test_an_exchange_that_is_still_open_is_never_cut_off():
+    """Its results are yet to come; a summary of everything leaves it in the tail."""
+    tail = placed([*dialogue(4), call("a", "b", id="calls"), result("a", id="result a")])
+    assert after(snapshot_of(tail), [summary()]) == ["S", "calls", "result a"]
+
+
+def test_a_raw_message_from_the_middle_brings_its_whole_exchange(tail):
+    """A summarizer that keeps one result keeps the call with it."""
+    tail = placed([*dialogue(3), *exchange("a"), *dialogue(3, start=4)])
+    answer = [summary(), tail[4], *tail[-2:]]
+    assert after(snapshot_of(tail), answer) == ["S", "call a", "result a", "m5", "m6"]
+
+
+def test_a_whole_exchange_from_the_middle_is_not_doubled():
+    """Naming both of its messages is naming the exchange once."""
+    tail = placed([*dialogue(3), *exchange("a"), *dialogue(3, start=4)])
+    answer = [summary(), tail[3], tail[4], *tail[-2:]]
+    assert after(snapshot_of(tail), answer) == ["S", "call a", "result a", "m5", "m6"]
+
+
+def test_a_message_from_the_middle_that_widening_keeps_anyway_is_shown_once():
+    """It is in the tail; the block does not repeat it."""
+    tail = placed([*dialogue(4), *exchange("a"), assistant(id="end")])
+    answer = [summary(), tail[4], tail[6]]  # the call, then the last: the result is left out
+    assert after(snapshot_of(tail), answer) == ["S", "call a", "result a", "end"]
+
+
+# ------------------------------------------------------------------------- what is withheld
+
+
+def test_leading_system_messages_are_withheld_and_lifted():
+    """The summarizer never sees them; they stand in the head afterwards."""
+    tail = placed([system(id="s1"), system(id="s2"), *dialogue(6)])
+    snapshot = snapshot_of(tail, fresh=True)
+    assert names(snapshot.history) == ["m1", "m2", "m3", "m4", "m5", "m6"]
+    compaction = snapshot.interpret([summary(), tail[-1]])
+    assert names(compaction.head) == ["s1", "s2"]
+
+
+def test_system_messages_in_the_middle_are_ordinary():
+    """Only those that lead the chat are withheld."""
+    tail = placed([user(id="first"), system(id="s"), *dialogue(4)])
+    assert "s" in names(snapshot_of(tail, fresh=True).history)
+    assert "s" in names(snapshot_of(placed([system(id="s"), *dialogue(4)])).history)
+
+
+def test_pins_are_withheld_with_their_exchange():
+    """A pinned result keeps its call; both are lifted in order when the cut passes them."""
+    pinned = [call("a", id="call a"), result("a", id="result a", pinned=True)]
+    tail = placed([*dialogue(3), *pinned, *dialogue(4, start=4)])
+    snapshot = snapshot_of(tail)
+    assert names(snapshot.history) == ["m1", "m2", "m3", "m4", "m5", "m6", "m7"]
+    compaction = snapshot.interpret([summary(), *tail[-2:]])
+    assert names(compaction.head) == ["call a", "result a"]
+    assert compaction.dropped == 5
+
+
+def test_pins_after_the_cut_stay_where_they_are():
+    """They are raw in the tail until a cut passes them."""
+    tail = placed([*dialogue(6), user(id="pin", pinned=True)])
+    assert after(snapshot_of(tail), [summary(), tail[5]]) == ["S", "m6", "pin"]
+
+
+def test_a_pinned_exchange_that_holds_the_question_is_shown_once():
+    """What is lifted with a pin is not kept as a question as well."""
+    group = [call("a", id="call"), user("hurry", id="hurry"), result("a", id="late", pinned=True)]
+    work = [message for name in "bcd" for message in exchange(name)]
+    tail = placed([user(id="first"), assistant(id="answer"), *group, *work])
+    compaction = snapshot_of(tail).interpret([summary(), *tail[-2:]])
+    assert names(compaction.head) == ["call", "hurry", "late"]
+    assert "hurry" not in names(compaction.block)
+
+
+# ------------------------------------------------------------------------- questions
+
+
+def test_c30_an_unanswered_question_is_kept():
+    """The work in progress is about it, however far it has moved away."""
+    work = [message for name in "abcd" for message in exchange(name)]
+    tail = placed([*dialogue(2), user("why?", id="question"), *work])
+    assert after(snapshot_of(tail), [summary(), *tail[-2:]]) == [
+        *("S", "question", "call d", "result d"),
+    ]
+
+
+def test_a_question_that_was_answered_may_go():
+    """Its answer is a summary's to tell."""
+    work = [message for name in "ab" for message in exchange(name)]
+    tail = placed(
+        [user("why?", id="question"), *work, assistant("so", id="answer"), user(id="q2")]
+    )
+    assert after(snapshot_of(tail), [summary(), tail[-1]]) == ["S", "q2"]
+
+
+def test_a_question_stays_through_a_second_compaction():
+    """From the block it goes to the next block, as long as no answer has come."""
+    question = placed([user("why?", id="question")])[0]
+    tail = placed([message for name in "abc" for message in exchange(name)], after=5)
+    snapshot = snapshot_of(tail, block=[summary(), question])
+    assert after(snapshot, [summary("new"), *tail[-2:]]) == ["S", "question", "call c", "result c"]
+
+
+# ------------------------------------------------------------------------- earlier summaries
+
+
+def test_an_earlier_summary_is_given_again_and_replaced(tail):
+    """The history begins with it; an answer without it drops it."""
+    earlier = summary("earlier")
+    snapshot = snapshot_of(tail, block=[earlier])
+    assert snapshot.history[0] is earlier
+    compaction = snapshot.interpret([summary("new"), *tail[-2:]])
+    assert texts(compaction.block) == ["new"]
+    assert compaction.dropped == 6
+
+
+def test_an_earlier_summary_that_is_returned_stays(tail):
+    """Old summary and new text: both are the block, in the order returned."""
+    earlier = summary("earlier")
+    compaction = snapshot_of(tail, block=[earlier]).interpret(
+        [earlier, summary("new"), *tail[-2:]]
+    )
+    assert texts(compaction.block) == ["earlier", "new"]
+
+
+def test_a_summary_under_the_id_of_the_earlier_one_is_the_new_text(tail):
+    """Summarizers may give every summary the same id: what they say now counts."""
+    earlier = summary("earlier", id="summary")
+    compaction = snapshot_of(tail, block=[earlier]).interpret(
+        [summary("new", id="summary"), *tail[-2:]]
+    )
+    assert texts(compaction.block) == ["new"]
+
+
+def test_a_summary_written_into_an_old_message_s_place_is_a_summary(tail):
+    """``evolve(history[0], content=…)`` is no way to keep that message: its text is new."""
+    evolved = attrs.evolve(tail[0], content="what was said")
+    compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]])
+    assert texts(compaction.block) == ["what was said"]
+    assert compaction.block[0].position is None
+    assert compaction.dropped == 6
+
+
+def test_a_summary_written_into_the_last_old_message_is_a_summary(tail):
+    """It stands where the kept suffix begins, and nothing else can be the summary."""
+    evolved = attrs.evolve(tail[5], content="what was said")
+    compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]])
+    assert (texts(compaction.block), compaction.cut) == (["what was said"], 6)
+
+
+def test_a_summary_never_shares_an_id_with_a_message_that_stays():
+    """Whoever looks messages up by id finds one."""
+    tail = placed(dialogue(8))
+    evolved = attrs.evolve(tail[-3], content="what was said")
+    compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]], keep_at_least=4)
+    assert texts(compaction.block) == ["what was said"]
+    assert compaction.block[0].id not in {message.id for message in tail[compaction.cut :]}
+
+
+def test_a_message_of_another_chat_is_no_message_of_this_log(tail):
+    """What the history does not hold is a summary, wherever it has a position."""
+    (foreign,) = placed([user("from elsewhere")], after=500)
+    compaction = snapshot_of(tail).interpret([foreign, *tail[-2:]])
+    assert [message.position for message in compaction.block] == [None]
+
+
+# ------------------------------------------------------------------------- bad answers
+
+
+@pytest.mark.parametrize("answer", ["", "text", None, 7, {}, [], (), iter(())])
+def test_c36_what_is_no_list_of_messages_is_refused(tail, answer):
+    """A text, nothing, an empty list: the error says what was expected."""
+    with pytest.raises(InvalidSummaryError, match="summarizer"):
+        snapshot_of(tail).interpret(answer)
+
+
+def test_c36_a_list_of_dicts_is_refused(tail):
+    """The error names the item and its type."""
+    with pytest.raises(InvalidSummaryError, match=r"item 0.*dict, not ConversationMessage"):
+        snapshot_of(tail).interpret([{"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize("content", ["", "  \n", [], [{"text": "  "}], None])
+def test_c36_a_blank_summary_is_refused(tail, content):
+    """Nothing stands for nothing."""
+    with pytest.raises(InvalidSummaryError, match="blank"):
+        snapshot_of(tail).interpret([ConversationMessage("user", content), *tail[-2:]])
+
+
+def test_c36_a_tool_call_of_its_own_is_refused(tail):
+    """A summarizer does not act in the chat's name."""
+    with pytest.raises(InvalidSummaryError, match="tool call"):
+        snapshot_of(tail).interpret([call("x"), *tail[-2:]])
+
+
+def test_c36_an_answer_that_repeats_a_message_is_refused(tail):
+    """Kept and summarized at once, by id or made anew: nobody can say what is meant."""
+    with pytest.raises(InvalidSummaryError, match="twice"):
+        snapshot_of(tail).interpret([summary(), tail[-2], *tail[-2:]])
+    with pytest.raises(InvalidSummaryError, match="twice"):
+        snapshot_of(tail).interpret([tail[2], tail[2], *tail[-2:]])
+
+
+def test_c42_messages_out_of_their_order_are_refused(tail):
+    """In the summary, and across it and the kept suffix."""
+    with pytest.raises(InvalidSummaryError, match="order"):
+        snapshot_of(tail).interpret([tail[3], tail[1], *tail[-2:]])
+    with pytest.raises(InvalidSummaryError, match="order"):
+        snapshot_of(tail).interpret([summary(), tail[6], tail[4], tail[7]])
