@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import Future
 from types import TracebackType
@@ -19,7 +20,7 @@ class Lifecycle:
     """What opens at its first use and is closed once."""
 
     _phase: Literal["new", "open", "closed"] = "new"
-    _opening: Future[None] | None = None
+    _opening: Future[bool] | None = None
 
     async def _open(self) -> None:
         """Open what the store needs; called once, before anything else."""
@@ -65,23 +66,33 @@ class Lifecycle:
             raise StorageClosedError(f"{type(self).__name__} is closed")
 
     async def _open_once(self) -> None:
-        with _lock:
-            if self._phase != "new":
-                return
-            opening, mine = self._opening, Future[None]()
+        while True:
+            with _lock:
+                if self._phase != "new":
+                    return
+                opening, mine = self._opening, Future[bool]()
+                if opening is None:
+                    self._opening = mine
             if opening is None:
-                self._opening = mine
-        if opening is not None:
-            await result_of(opening)
-            return
+                await self._open_for_all(mine)
+                return
+            if await result_of(opening):
+                return
+
+    async def _open_for_all(self, told: Future[bool]) -> None:
         try:
             await self._open()
+            await self._opened()
+        except asyncio.CancelledError:
+            # This loop ends, as asyncio.run does; others are not: one that waits opens it.
+            self._opening = None
+            told.set_result(False)
+            raise
         except BaseException as error:
             self._opening = None
-            mine.set_exception(error)
+            told.set_exception(error)
             raise
-        await self._opened()
-        mine.set_result(None)
+        told.set_result(True)
 
     async def _opened(self) -> None:
         with _lock:
