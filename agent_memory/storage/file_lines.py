@@ -26,6 +26,7 @@ _PREFIX: Final = re.compile(
     rb'"v":\d+,"id":("(?:[^"\\]|\\.)*"),"(\w+)":'
 )
 _MOST_TRIES: Final = 100  # of finding records in one damaged line; more is not damage but malice
+_BETWEEN: Final = ("", "{", "\0", "\r", " ")  # what may follow a whole record
 _raw_decode = json.JSONDecoder().raw_decode
 
 
@@ -230,8 +231,9 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
             _, stop = _raw_decode(text, found.start())
         except (ValueError, RecursionError):
             continue
-        # An object of the content of a torn record is followed by the rest of that content.
-        if text[stop : stop + 1] in ("", "{", "\0", "\r", " "):
+        # An object within the content of a torn record has that record's "{" before it, and
+        # the rest of the content behind it.
+        if text[stop : stop + 1] in _BETWEEN or "{" not in text[done : found.start()]:
             done = stop
             yield found.start(), stop
 

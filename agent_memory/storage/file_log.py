@@ -25,6 +25,8 @@ from agent_memory.storage.file_source import FIRST_BLOCK, Source, lines, lines_b
 KNOWN: Final = 64
 """How many of the newest messages are known when they are saved again."""
 
+_ENOUGH: Final = 1024  # bytes of a line that surely hold its numbers
+_UNKNOWN: Final = 1 << 62
 _WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not searched
 
 
@@ -76,11 +78,18 @@ def head_of(source: Source, path: str, key: ChatKey) -> Head:
     header = header_of(line, path)
     if header is not None:
         _check_owner(header, path, key)
-        return Head(header, header.floor, len(line) + 1)
+        start = len(line) + 1
+        return Head(header, min(header.floor, _first_position(source, start) - 1), start)
     holds_record = any(isinstance(piece, Record) for piece in pieces_of(line, 0, agent_id))
     start = 0 if holds_record else len(line) + 1
     bad = Bad(0, len(line), "the first line does not say whose chat this is")
     return Head(None, _floor_of(source, start, agent_id), start, bad)
+
+
+def _first_position(source: Source, start: int) -> int:
+    """Return the first record's position: none lies at or below the floor a header gives."""
+    mark = quick_mark(source.read(start, min(start + _ENOUGH, source.size)), start)
+    return _UNKNOWN if mark is None else mark.position
 
 
 def _check_owner(header: Header, path: str, key: ChatKey) -> None:
@@ -116,20 +125,23 @@ def tail_of(source: Source, head: Head, agent_id: str) -> Tail:
             last = max(marks[-1].position + lost, hint)
             if last >= marks[-1].batch_end:
                 return Tail(last, end)
-            return _before_batch(source, head, marks[-1].batch_start, agent_id)
+            return _before_batch(source, head, marks[-1], Tail(last, end), agent_id)
         lost += 1
         damaged = quick_mark(line, at)
         hint = max(hint, 0 if damaged is None else damaged.position)
     return Tail(max(head.floor + lost, hint), end)
 
 
-def _before_batch(source: Source, head: Head, batch_start: int, agent_id: str) -> Tail:
+def _before_batch(source: Source, head: Head, newest: Mark, whole: Tail, agent_id: str) -> Tail:
+    """Leave out a batch that lacks its end, unless its lines disagree on where that is."""
     cut = head.start
     for mark in marks_back(source, head.start, source.size, agent_id):
-        if mark.position < batch_start:
+        if mark.position < newest.batch_start:
             break
+        if mark.batch_end != newest.batch_end:
+            return whole
         cut = mark.start
-    return Tail(max(batch_start - 1, head.floor), cut)
+    return Tail(max(newest.batch_start - 1, head.floor), cut)
 
 
 def marks_back(source: Source, start: int, stop: int, agent_id: str) -> Iterator[Mark]:
