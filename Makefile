@@ -1,0 +1,55 @@
+# Everything works on a machine with only Python (3.11 or newer) and pip; each target makes .venv
+# with what it needs. `make test` uses all engines it finds or can install.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# More arguments for pytest or the command, as in: make test ARGS="-k sqlite"
+ARGS ?=
+
+.PHONY: help demo test soak lint bench build engines clean
+
+help:
+	@echo "make demo   the main job on a real conversation"
+	@echo "make test   all tests, on every engine there is"
+	@echo "make soak   the tests with large counts (slow)"
+	@echo "make lint   ruff, mypy, pyright"
+	@echo "make bench  the benchmarks"
+	@echo "make build  the wheel, into dist/"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of extras: installed once, and again when pyproject.toml changes.
+$(VENV)/.has-%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.has-cli
+	$(BIN)/agent-memory demo $(ARGS)
+
+engines: $(VENV)/.has-test
+	sh tests/install_engines.sh $(BIN)/python
+
+test: engines
+	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+soak: engines
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+lint: $(VENV)/.has-lint $(VENV)/.has-bench
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests/typed_usage.py
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python tests/typed_usage.py
+
+bench: $(VENV)/.has-bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+build: $(VENV)/.has-lint
+	$(BIN)/python -m build --outdir dist .
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
