@@ -60,5 +60,5 @@ async def use() -> None:
     assert_type(storage.summaries(), SummaryStore | None)
     async for info in storage.list_chats():
         assert_type(info, ChatInfo)
-    async with storage as same:
-        assert_type(same, ChatStorage)
+    async with InMemoryChatStorage() as opened:
+        assert_type(opened, InMemoryChatStorage)
