@@ -186,8 +186,6 @@ class Snapshot:
         return kept
 
     def _cut_before(self, kept: int) -> int:
-        if not self._given:
-            return turns.safe_start(self.tail, len(self.tail))
         if kept == len(self._given):
             return 0
         # The newest message may not have been answered, or even read: it is never summarized.

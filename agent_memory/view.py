@@ -245,7 +245,8 @@ class ChatView:
         return window.copy()
 
     def _window(self, limit: int) -> list[ConversationMessage]:
-        leading = self._leading
+        # In a chat of leading system messages alone these are the newest, and shown as such.
+        leading = self._leading if self._leading < len(self._tail) else 0
         head = [*self.head, *self._tail[:leading]]
         rest = self._tail[leading:]
         groups = turns.group(rest)

@@ -11,6 +11,7 @@ from agent_memory import (
     SummarizingChatStorage,
 )
 from agent_memory.compaction import Snapshot
+from agent_memory.shapes import parts
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
 
 IDS = ("user", "session", "agent")
@@ -169,7 +170,34 @@ def violations(view, raw, *, covered_before=()):
 
 def disorder(shown):
     """Whether messages of the log are out of order; what pins withhold comes first."""
+    shown = [message for message in shown if message.position is not None]
     places = [message.position for message in shown]
     descents = [index for index in range(1, len(places)) if places[index] < places[index - 1]]
     pinned = any(message.pinned for message in shown[: descents[0]]) if descents else False
     return ["out of order"] if len(descents) > pinned else []
+
+
+def torn(view, raw):
+    """The tool exchanges of the log of which the view shows only a part.
+
+    Only calls that still waited when their result came count: what comes after another message
+    is late, and its call may be gone by then.
+    """
+    shown = {message.id for message in view}
+    waiting = {}
+    found = []
+    for message in raw:
+        held = parts(message)
+        results = [part.id for part in held if part.kind == "result"]
+        calls = [part.id for part in held if part.kind == "call"]
+        found += [
+            f"{name}: {waiting[name].id} and {message.id} are torn apart"
+            for name in results
+            if name in waiting and (waiting[name].id in shown) != (message.id in shown)
+        ]
+        others = any(part.kind not in ("call", "result", "reasoning") for part in held)
+        if not held or (others and not calls):
+            waiting = {}
+        waiting = {name: call for name, call in waiting.items() if name not in results}
+        waiting.update(dict.fromkeys(calls, message))
+    return found
