@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -100,6 +101,7 @@ def header_line(header: Header) -> bytes:
         "chat": attrs.asdict(header.key),
         "floor": header.floor,
         "created_at": header.created_at.isoformat(),
+        "check": _check_of(header),
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
@@ -115,12 +117,18 @@ def header_of(line: bytes, location: str) -> Header | None:
         version = fields["v"]
         if type(version) is int and version > VERSION:
             parse(line, location=location)  # it says how to go on
-        key, floor = ChatKey(**fields["chat"]), fields["floor"]
-        if type(floor) is not int or floor < 0:
-            return None
-        return Header(key, floor, datetime.fromisoformat(fields["created_at"]))
+        created_at = datetime.fromisoformat(fields["created_at"])
+        header = Header(ChatKey(**fields["chat"]), fields["floor"], created_at)
+        return header if fields["check"] == _check_of(header) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _check_of(header: Header) -> str:
+    """Return a checksum: a damaged digit must neither delete nor name another chat."""
+    key, stamp = header.key, header.created_at.isoformat()
+    text = "\0".join((key.user_id, key.session_id, key.agent_id, str(header.floor), stamp))
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def entry_line(text: str, position: int, batch_start: int, batch_length: int) -> bytes:

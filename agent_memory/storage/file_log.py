@@ -25,8 +25,6 @@ from agent_memory.storage.file_source import FIRST_BLOCK, Source, lines, lines_b
 KNOWN: Final = 64
 """How many of the newest messages are known when they are saved again."""
 
-_ENOUGH: Final = 1024  # bytes of a line that surely hold its numbers
-_UNKNOWN: Final = 1 << 62
 _WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not searched
 
 
@@ -78,18 +76,11 @@ def head_of(source: Source, path: str, key: ChatKey) -> Head:
     header = header_of(line, path)
     if header is not None:
         _check_owner(header, path, key)
-        start = len(line) + 1
-        return Head(header, min(header.floor, _first_position(source, start) - 1), start)
+        return Head(header, header.floor, len(line) + 1)
     holds_record = any(isinstance(piece, Record) for piece in pieces_of(line, 0, agent_id))
     start = 0 if holds_record else len(line) + 1
     bad = Bad(0, len(line), "the first line does not say whose chat this is")
     return Head(None, _floor_of(source, start, agent_id), start, bad)
-
-
-def _first_position(source: Source, start: int) -> int:
-    """Return the first record's position: none lies at or below the floor a header gives."""
-    mark = quick_mark(source.read(start, min(start + _ENOUGH, source.size)), start)
-    return _UNKNOWN if mark is None else mark.position
 
 
 def _check_owner(header: Header, path: str, key: ChatKey) -> None:
