@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole, Usage
     from agent_memory.records import ChatInfo, Covered, LogSlice, Note, SummaryRecord
     from agent_memory.storage.base import ChatStorage
+    from agent_memory.storage.dynamodb import DynamoDbChatStorage
     from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
@@ -45,6 +46,7 @@ __all__ = [
     "ConversationMessage",
     "CorruptedRecordError",
     "Covered",
+    "DynamoDbChatStorage",
     "FileChatStorage",
     "InMemoryChatStorage",
     "InvalidRequestError",
@@ -90,6 +92,7 @@ _MODULES = {
     "agent_memory.messages": ("ChatKey", "ConversationMessage", "ParticipantRole", "Usage"),
     "agent_memory.records": ("ChatInfo", "Covered", "LogSlice", "Note", "SummaryRecord"),
     "agent_memory.storage.base": ("ChatStorage",),
+    "agent_memory.storage.dynamodb": ("DynamoDbChatStorage",),
     "agent_memory.storage.file": ("FileChatStorage",),
     "agent_memory.storage.in_memory": ("InMemoryChatStorage",),
     "agent_memory.storage.sql": ("SqlChatStorage",),

@@ -6,6 +6,7 @@ from agent_memory._lazy import lazy_names
 
 if TYPE_CHECKING:
     from agent_memory.storage.base import ChatStorage
+    from agent_memory.storage.dynamodb import DynamoDbChatStorage
     from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatStorage",
+    "DynamoDbChatStorage",
     "FileChatStorage",
     "InMemoryChatStorage",
     "SqlChatStorage",
@@ -33,6 +35,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ChatStorage": "agent_memory.storage.base",
+        "DynamoDbChatStorage": "agent_memory.storage.dynamodb",
         "FileChatStorage": "agent_memory.storage.file",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
         "SqlChatStorage": "agent_memory.storage.sql",

@@ -1,0 +1,250 @@
+"""Requests to the table, with retries, pages and batches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.messages import ChatKey
+from agent_memory.storage.dynamodb.client import DynamoClient
+from agent_memory.storage.dynamodb.failures import code_of, translated, verdict_of
+from agent_memory.storage.dynamodb.pauses import Pauses
+from agent_memory.storage.dynamodb.places import Attributes, item_key
+
+logger: Final = logging.getLogger(__name__)
+
+_BATCH: Final = 25  # requests in one BatchWriteItem; AWS's limit
+_BATCH_BYTES: Final = 700_000  # of content; aiohttp warns of bodies that are over 1 MB in base64
+_BATCHES_AT_ONCE: Final = 4
+
+
+class ConditionNotMetError(Exception):
+    """A conditional write was refused.
+
+    Args:
+        unsure: an earlier attempt of the same write may have been applied, and may be the
+            very reason.
+    """
+
+    def __init__(self, *, unsure: bool) -> None:
+        super().__init__("the condition of a write was not met")
+        self.unsure = unsure
+
+
+@attrs.define
+class Calls:
+    """Requests to one table, each retried within `timeout` seconds where that may help.
+
+    Args:
+        client: the SDK's client.
+        table: the table's name.
+        timeout: no attempt begins later than so many seconds after the first.
+    """
+
+    client: DynamoClient
+    table: str
+    timeout: float
+
+    async def call(
+        self, operation: str, key: ChatKey | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """Send one request until it is answered.
+
+        Raises:
+            ConditionNotMetError: its condition is not met.
+            StorageUnavailableError: it failed; ``stored`` is None if it may have been applied.
+        """
+        send: Callable[..., Awaitable[dict[str, Any]]] = getattr(self.client, operation)
+        pauses, unsure = Pauses(self.timeout), False
+        while True:
+            try:
+                return await send(**arguments)
+            except Exception as error:  # sorted by the table in failures.py, right below
+                if code_of(error) == "ConditionalCheckFailedException":
+                    raise ConditionNotMetError(unsure=unsure) from error
+                verdict = verdict_of(error)
+                if verdict is None:
+                    raise
+                unsure = unsure or verdict.applied
+                if not verdict.retry or pauses.over:
+                    stored = None if unsure else False
+                    raise translated(error, self.table, key, stored=stored) from error
+                logger.debug("%s failed, trying again: %s", operation, type(error).__name__)
+            await pauses.wait()
+
+    async def get(self, primary_key: Attributes, key: ChatKey) -> dict[str, Any] | None:
+        """Return one item, read consistently, or None."""
+        answer = await self.call(
+            "get_item", key, TableName=self.table, Key=primary_key, ConsistentRead=True
+        )
+        item: dict[str, Any] | None = answer.get("Item")
+        return item
+
+    async def put_new(self, item: Attributes, key: ChatKey) -> bool:
+        """Put an item with a `token` at a free place, and return whether this very item is there.
+
+        A place that an attempt of this call took, which was not answered in time, is ours.
+        """
+        return await self.put_if(item, key, "attribute_not_exists(pk)")
+
+    async def put_if(
+        self, item: Attributes, key: ChatKey, condition: str, **values: Attributes
+    ) -> bool:
+        """Put an item with a `token` on a condition, and return whether it is there.
+
+        Args:
+            item: what to put.
+            key: the chat, for errors.
+            condition: a condition expression; ``#`` stands before attribute names.
+            values: the expression's values by name, without the colon.
+        """
+        arguments: dict[str, Any] = {"Item": item, "ConditionExpression": condition}
+        names = set(re.findall(r"#\w+", condition))
+        if names:
+            arguments["ExpressionAttributeNames"] = {name: name[1:] for name in names}
+        if values:
+            arguments["ExpressionAttributeValues"] = {f":{n}": v for n, v in values.items()}
+        try:
+            await self.call("put_item", key, TableName=self.table, **arguments)
+        except ConditionNotMetError as refused:
+            if not refused.unsure:
+                return False
+            there = await self.get({"pk": item["pk"], "sk": item["sk"]}, key)
+            return there is not None and there.get("token") == item["token"]
+        return True
+
+    def query(
+        self,
+        user_id: str,
+        low: bytes,
+        high: bytes,
+        *,
+        key: ChatKey | None = None,
+        forward: bool = True,
+        limit: int | None = None,
+        only: Sequence[str] = (),
+    ) -> Pages:
+        """Return the pages of items whose sort keys lie from `low` to `high`.
+
+        Args:
+            user_id: the partition.
+            low, high: the sort keys, both inclusive.
+            key: the chat, for errors.
+            forward: in ascending order.
+            limit: at most so many items a page.
+            only: which attributes; all if empty.
+        """
+        arguments: dict[str, Any] = {
+            "KeyConditionExpression": "pk = :user AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": {
+                ":user": {"S": user_id},
+                ":low": {"B": low},
+                ":high": {"B": high},
+            },
+            "ScanIndexForward": forward,
+        }
+        if limit is not None:
+            arguments["Limit"] = limit
+        return Pages(self, "query", key, {**arguments, **_projection(only)})
+
+    def scan(self, *, only: Sequence[str]) -> Pages:
+        """Return the pages of the whole table."""
+        return Pages(self, "scan", None, _projection(only))
+
+    async def put_all(self, items: Sequence[Attributes], key: ChatKey | None = None) -> None:
+        """Put items, each atomically, in any order."""
+        await self._write_all([{"PutRequest": {"Item": item}} for item in items], key)
+
+    async def delete_all(self, items: Sequence[Attributes], key: ChatKey | None = None) -> None:
+        """Delete items, given with at least their keys, in any order."""
+        keys = [item_key(item["pk"]["S"], item["sk"]["B"]) for item in items]
+        await self._write_all([{"DeleteRequest": {"Key": one}} for one in keys], key)
+
+    async def _write_all(self, requests: Sequence[dict[str, Any]], key: ChatKey | None) -> None:
+        groups = _groups(requests)
+        for start in range(0, len(groups), _BATCHES_AT_ONCE):
+            batches = [
+                self._write_batch(group, key) for group in groups[start : start + _BATCHES_AT_ONCE]
+            ]
+            # Nothing may be in flight when an error is raised: the caller cleans up then.
+            for outcome in await asyncio.gather(*batches, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
+
+    async def _write_batch(self, left: list[dict[str, Any]], key: ChatKey | None) -> None:
+        pauses = Pauses(self.timeout)
+        while True:
+            answer = await self.call("batch_write_item", key, RequestItems={self.table: left})
+            unprocessed = answer.get("UnprocessedItems", {}).get(self.table, [])
+            if not unprocessed:
+                return
+            if len(unprocessed) < len(left):
+                pauses = Pauses(self.timeout)
+            elif pauses.over:
+                error = TimeoutError("throttled: items stay unprocessed")
+                raise translated(error, self.table, key, stored=False)
+            left = unprocessed
+            await pauses.wait()
+
+
+@attrs.define
+class Pages:
+    """The pages of a query or scan, read consistently, each when it is asked for.
+
+    Attributes:
+        done: whether the last page has been read.
+    """
+
+    _calls: Calls
+    _operation: str
+    _key: ChatKey | None
+    _arguments: dict[str, Any]
+    done: bool = attrs.field(default=False, init=False)
+
+    async def next(self) -> list[dict[str, Any]]:
+        """Read one more page; it may be empty without being the last one."""
+        arguments = {"TableName": self._calls.table, "ConsistentRead": True, **self._arguments}
+        answer = await self._calls.call(self._operation, self._key, **arguments)
+        start = answer.get("LastEvaluatedKey")
+        self._arguments["ExclusiveStartKey"] = start
+        self.done = start is None
+        items: list[dict[str, Any]] = answer["Items"]
+        return items
+
+    async def all(self) -> list[dict[str, Any]]:
+        """Read all pages that are left."""
+        items: list[dict[str, Any]] = []
+        while not self.done:
+            items += await self.next()
+        return items
+
+
+def _projection(only: Sequence[str]) -> dict[str, Any]:
+    """Ask for some attributes, by aliases: some of the names are reserved words."""
+    if not only:
+        return {}
+    names = {f"#{number}": name for number, name in enumerate(only)}
+    return {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
+
+
+def _groups(requests: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: list[list[dict[str, Any]]] = []
+    room = 0
+    for request in requests:
+        size = _content_size(request)
+        if not groups or len(groups[-1]) == _BATCH or size > room:
+            groups.append([])
+            room = _BATCH_BYTES
+        groups[-1].append(request)
+        room -= size
+    return groups
+
+
+def _content_size(request: dict[str, Any]) -> int:
+    item = request.get("PutRequest", {}).get("Item", {})
+    return sum(len(content) for value in item.values() for content in value.values())

@@ -1,0 +1,127 @@
+"""What the SDK's errors mean: the one table that translates them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.errors import InvalidRequestError, MessageTooLargeError, StorageUnavailableError
+from agent_memory.messages import ChatKey
+
+
+@attrs.frozen
+class Verdict:
+    """What to make of a failed request.
+
+    Args:
+        retry: whether the same request may succeed.
+        applied: whether a write may have been applied all the same.
+        advice: what the user should do, for the error's text.
+    """
+
+    retry: bool
+    applied: bool = False
+    advice: str = ""
+
+
+_THROTTLED: Final = Verdict(retry=True)
+_UNSURE: Final = Verdict(retry=True, applied=True)
+_CREDENTIALS: Final = Verdict(retry=False, advice="check the credentials and the region")
+
+# Source of the codes, and of which may be retried:
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
+_BY_CODE: Final = {
+    "InternalServerError": _UNSURE,
+    "InternalFailure": _UNSURE,
+    "ServiceUnavailable": _UNSURE,
+    "ServiceUnavailableException": _UNSURE,
+    "RequestTimeout": _UNSURE,
+    "ItemCollectionSizeLimitExceededException": Verdict(
+        retry=False, advice="create the table without local secondary indexes"
+    ),
+    "LimitExceededException": _THROTTLED,
+    "ProvisionedThroughputExceededException": _THROTTLED,
+    "ReplicatedWriteConflictException": _THROTTLED,
+    "RequestLimitExceeded": _THROTTLED,
+    "ThrottlingException": _THROTTLED,
+    "Throttling": _THROTTLED,
+    "TransactionConflictException": _THROTTLED,
+    "TransactionInProgressException": _THROTTLED,
+    "AccessDeniedException": Verdict(
+        retry=False,
+        advice="allow dynamodb:PutItem, GetItem, Query, Scan, BatchWriteItem, DeleteItem and, for "
+        "create_table=True, CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive",
+    ),
+    "ExpiredTokenException": _CREDENTIALS,
+    "IncompleteSignature": _CREDENTIALS,
+    "InvalidClientTokenId": _CREDENTIALS,
+    "InvalidSignatureException": _CREDENTIALS,
+    "MissingAuthenticationTokenException": _CREDENTIALS,
+    "UnrecognizedClientException": _CREDENTIALS,
+}
+
+# Exceptions of botocore by name; those that are raised before a request leaves come first.
+_BY_NAME: Final = (
+    ("NoRegionError", Verdict(retry=False, advice="give region=…, or set AWS_DEFAULT_REGION")),
+    ("NoCredentialsError", _CREDENTIALS),
+    ("PartialCredentialsError", _CREDENTIALS),
+    ("CredentialRetrievalError", Verdict(retry=True, advice="check the credentials")),
+    ("EndpointConnectionError", Verdict(retry=True)),
+    ("ConnectTimeoutError", Verdict(retry=True)),
+    ("HTTPClientError", _UNSURE),
+    ("ConnectionError", _UNSURE),
+    ("ResponseParserError", _UNSURE),
+    ("BotoCoreError", Verdict(retry=False)),
+)
+
+
+def code_of(error: BaseException) -> str:
+    """The service's error code, or ``""`` when the service did not answer."""
+    response: Any = getattr(error, "response", None)
+    return str(response["Error"].get("Code", "")) if isinstance(response, dict) else ""
+
+
+def verdict_of(error: BaseException) -> Verdict | None:
+    """Return what a failed request means, or None when the error is not the SDK's."""
+    code = code_of(error)
+    if code:
+        response: Any = error.__dict__["response"]
+        status: Any = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        server_fault = isinstance(status, int) and status >= 500  # noqa: PLR2004 (HTTP)
+        return _BY_CODE.get(code, _UNSURE if server_fault else Verdict(retry=False))
+    exceptions: Any = importlib.import_module("botocore.exceptions")
+    parsers: Any = importlib.import_module("botocore.parsers")
+    for name, verdict in _BY_NAME:
+        kind = getattr(exceptions, name, None) or getattr(parsers, name)
+        if isinstance(error, kind):
+            return verdict
+    return _UNSURE if isinstance(error, OSError | TimeoutError) else None
+
+
+def translated(
+    error: BaseException, table: str, key: ChatKey | None, *, stored: bool | None
+) -> Exception:
+    """Return the error of ours that tells of one of the SDK's."""
+    code, text = code_of(error), str(error)
+    where = f"DynamoDB table {table!r}" + ("" if key is None else f", {key}")
+    if code == "ResourceNotFoundException":
+        return StorageUnavailableError(
+            f"there is no {where}, in this region and account; create it, or pass "
+            f"create_table=True ({text})",
+            key=key,
+            stored=False,
+        )
+    if code == "ValidationException" and "size has exceeded" in text:
+        return MessageTooLargeError(f"{where}: an item exceeds 400 KB ({text})", key=key)
+    if code == "ValidationException":
+        return InvalidRequestError(
+            f"{where} refuses the request; it must have the partition key 'pk' (S) and the sort "
+            f"key 'sk' (B), see DynamoDbChatStorage ({text})"
+        )
+    verdict = verdict_of(error)
+    advice = f"; {verdict.advice}" if verdict is not None and verdict.advice else ""
+    return StorageUnavailableError(
+        f"{where}: {type(error).__name__}: {text}{advice}", key=key, stored=stored
+    )

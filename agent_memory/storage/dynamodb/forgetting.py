@@ -1,0 +1,161 @@
+"""Trimming and deleting: a floor is appended, then what lies below it is removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.storage.dynamodb.bodies import join_lines
+from agent_memory.storage.dynamodb.calls import Calls
+from agent_memory.storage.dynamodb.cover import Span
+from agent_memory.storage.dynamodb.entries import RawSlice
+from agent_memory.storage.dynamodb.items import HEADER, Kind, LogItem, from_attributes
+from agent_memory.storage.dynamodb.lanes import Lane
+from agent_memory.storage.dynamodb.pauses import Pauses
+from agent_memory.storage.dynamodb.places import (
+    END,
+    LOG,
+    TOKEN_BYTES,
+    Place,
+    log_key,
+    prefix,
+)
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.summaries import Records
+from agent_memory.storage.dynamodb.tails import ERASE_MS, Tail, next_floor, tombstone
+from agent_memory.storage.dynamodb.writer import LogWriter, lost_every_race, part_keys
+
+logger: Final = logging.getLogger(__name__)
+
+_LESS_CUT: Final = "#kind = :append AND (attribute_not_exists(#skip) OR #skip < :skip)"
+
+
+@attrs.frozen
+class Forgetter:
+    """Raises floors.
+
+    Args:
+        calls: requests to the table.
+        reader: reads the logs.
+        writer: writes items.
+        records: the summary records, void below a floor.
+    """
+
+    calls: Calls
+    reader: LogReader
+    writer: LogWriter
+    records: Records
+
+    async def forget(self, key: ChatKey, keep: int) -> int:
+        """Let only the newest `keep` messages live; return how many went."""
+        lane = self.writer.lanes.of(key)
+        async with lane.lock:
+            floor, gone = await self._raise_floor(key, lane, keep)
+        if floor is not None:
+            await self.sweep(key)
+        return gone
+
+    async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[int | None, int]:
+        """Return the floor, None for an unknown chat, and how many messages went below it."""
+        pauses = Pauses(self.calls.timeout)
+        while True:
+            tail = await self.reader.tail(key)
+            if tail.unknown:
+                return None, 0
+            positions = await self._message_positions(key, tail)
+            floor = _floor(tail, positions, keep)
+            if floor == tail.floor:
+                return floor, 0
+            lane.tail = await self._put_floor(key, tail, floor)
+            if lane.tail is not None:
+                return floor, sum(position <= floor for position in positions)
+            if pauses.over:
+                raise lost_every_race(self.calls, key)
+            await pauses.wait()
+
+    async def _put_floor(self, key: ChatKey, tail: Tail, floor: int) -> Tail | None:
+        item = attrs.evolve(
+            next_floor(tail, self.reader.now(), self.writer.ttl, floor),
+            token=os.urandom(TOKEN_BYTES),
+        )
+        if not await self.calls.put_new(self.writer.attributes(key, item), key):
+            return None
+        return await self.writer.reserve(key, Tail.after(item, tail.seen))
+
+    async def _message_positions(self, key: ChatKey, tail: Tail) -> list[int]:
+        positions: list[int] = []
+        for item in await self.reader.headers(key, tail):
+            positions.extend(await self._messages_of(key, item))
+        return [position for position in positions if position > tail.floor]
+
+    async def _messages_of(self, key: ChatKey, item: LogItem) -> Sequence[int]:
+        start = item.place.position + item.skip
+        if not item.notes:
+            return range(start, item.end + 1)
+        whole = await self.reader.item(key, item.place)
+        body = None if whole is None else await self.reader.body(key, whole)
+        held = [] if body is None or whole is None else [(whole, body)]
+        raw = RawSlice(key, self.calls.table, 0, Span(start, item.end), held)
+        return [
+            start + index
+            for index, entry in enumerate(raw.decode().entries)
+            if isinstance(entry, ConversationMessage)
+        ]
+
+    # ---------------------------------------------------------------------- below the floor
+
+    async def sweep(self, key: ChatKey) -> None:
+        """Remove what lies below the floor; after a crash the next trim or delete goes on."""
+        newest = await self.reader.newest(key)
+        if newest is None or newest.kind not in (Kind.APPEND, Kind.FLOOR):
+            return
+        await self.records.remove_below(key, newest.floor)
+        stem = prefix(LOG, key)
+        low, high = stem + Place(1).to_bytes(), stem + Place(newest.floor + 1).to_bytes()
+        pages = self.calls.query(key.user_id, low, high + END, key=key, only=HEADER)
+        while not pages.done:
+            items = [from_attributes(attributes) for attributes in await pages.next()]
+            older = [item for item in items if item.place < newest.place]
+            await self._remove(key, [item for item in older if item.end <= newest.floor])
+            for item in older:
+                if item.kind is Kind.APPEND and item.end > newest.floor:
+                    await self._cut(key, item, newest.floor)
+
+    async def _remove(self, key: ChatKey, items: Sequence[LogItem]) -> None:
+        """Remove items; the younger ones leave a tombstone, see ``ERASE_MS``."""
+        for item in items:
+            await self.calls.delete_all(part_keys(key, item), key)
+        before = self.reader.now() - ERASE_MS
+        old = [log_key(key, item.place) for item in items if item.at <= before]
+        young = [
+            self.writer.attributes(key, tombstone(item))
+            for item in items
+            if item.at > before and item.kind is Kind.APPEND
+        ]
+        await self.calls.put_all(young, key)
+        await self.calls.delete_all(old, key)
+
+    async def _cut(self, key: ChatKey, item: LogItem, floor: int) -> None:
+        """Rewrite an item of which only the newer entries live."""
+        skip = floor + 1 - item.place.position
+        whole = await self.reader.item(key, item.place) if skip > item.skip else None
+        if whole is None or whole.kind is not Kind.APPEND or skip <= whole.skip:
+            return
+        body = await self.reader.body(key, whole)
+        if body is None:
+            return
+        lines = body.split("\n")[skip - whole.skip :]
+        bare = attrs.evolve(whole, skip=skip, text=None, zipped=None, parts=0)
+        if await self.writer.put_with_body(key, bare, join_lines(lines), _LESS_CUT):
+            await self.calls.delete_all(part_keys(key, whole), key)
+
+
+def _floor(tail: Tail, positions: Sequence[int], keep: int) -> int:
+    if keep == 0:
+        return tail.last
+    return tail.floor if len(positions) <= keep else positions[-keep] - 1

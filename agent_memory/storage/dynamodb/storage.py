@@ -1,0 +1,257 @@
+"""The public class: :class:`DynamoDbChatStorage`."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from agent_memory.messages import ChatKey
+from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.storage.base import ChatStorage, Scope
+from agent_memory.storage.codec import encode_entry
+from agent_memory.storage.dynamodb.backend import Backend, assemble
+from agent_memory.storage.dynamodb.calls import Calls
+from agent_memory.storage.dynamodb.client import connect, require_aioboto3, sdk_errors_of
+from agent_memory.storage.dynamodb.options import DEFAULT_TTL_ATTRIBUTE, checked_options
+from agent_memory.storage.dynamodb.running import CallersLoop, OwnLoop
+from agent_memory.storage.dynamodb.table import create_table as make_table
+from agent_memory.storage.summary_store import SummaryStore
+
+T = TypeVar("T")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class DynamoDbChatStorage(ChatStorage):
+    """Chats in an Amazon DynamoDB table, for any number of processes and machines.
+
+    Durability: what a save acknowledged is stored in several zones of the region. Concurrency:
+    any tasks, threads, event loops, processes and machines that use the table in one region
+    (a global table's replicas in other regions are for reading).
+
+    Args:
+        table_name: the table. It needs the partition key ``pk`` (S) and the sort key ``sk`` (B),
+            no index, and may be shared with nothing else.
+        region: such as ``"eu-central-1"``; by default the session's.
+        endpoint_url: of an emulator or a private endpoint.
+        session: an ``aioboto3.Session`` to take credentials from; by default a new one.
+        client: a low-level client of aioboto3 or aiobotocore, used as it is and left open. It
+            serves the event loop that first uses it. Its own retries hide which attempt was
+            applied: give it ``Config(retries={"total_max_attempts": 1})``.
+        create_table: make the table (on demand) unless it is there, and turn its TTL on.
+        ttl_attribute: the attribute that DynamoDB's TTL looks at; by default ``expires_at``.
+        ttl_seconds: messages are gone so many seconds after they were saved; None keeps them.
+            A chat that began without a limit keeps what it has, and what follows.
+        timeout: seconds, above 0, that a request waits for an answer, and after which a
+            failed one is not tried again.
+        clock: returns the time as an aware datetime. Clocks of machines that share a table
+            must agree to half an hour.
+
+    **Layout.** An append is one item: the batch, one message a line, put on the condition that
+    its place in the log is free; there are no transactions, counters or indexes. ``pk`` is the
+    user id (so that ``dynamodb:LeadingKeys`` can confine a role to a user); ``sk`` holds session,
+    agent and position, so that a session is read with one query. A trim or delete puts an item
+    that says "up to here is gone", which takes no position; what lies below is invisible from
+    then on, and is removed at once. Every item carries the floor and hashes of the newest 64 ids
+    (or of its own batch, if that is larger): within these a repeated save is noticed.
+
+    **Cost.** A save is 1 request when this object saved to the chat in the last ten minutes, else
+    2. It takes a write unit for each KB of text plus about 0.6 KB, and the second request a read
+    unit for each 4 KB of the newest item. ``fetch_chat`` of N messages is 1 query for each MB, a
+    read unit for each 4 KB in total (reads are strongly consistent). ``fetch_all_chats`` reads
+    a session with 1 query for each MB. Listing takes 2 queries a chat; listing without a user,
+    and ``purge``, read the whole table. A trim reads what lives and rewrites what goes.
+    Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
+
+    **Throughput.** Saves to one chat by one object take turns, and those that wait share an item
+    (up to 100,000 characters). A partition bears 1,000 write units and 3,000 read units a second;
+    one chat, and at first one user, lies in one partition: about 1,000 small saves a second in
+    all, or 2.5 items of 400 KB. DynamoDB spreads busy users over more partitions in time; one
+    chat, which is always written at its end, never gains from that.
+    Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html
+
+    **Limits.** A save holds up to 20,000 messages. Text beyond an item's 400 KB is compressed,
+    then split over as many as 250 items, about 100 MB in all; beyond, ``MessageTooLargeError``.
+    Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+
+    Raises:
+        InvalidRequestError: an argument makes no sense.
+        MissingDependencyError: aioboto3 is not installed.
+    """
+
+    _runner: OwnLoop | CallersLoop | None = None
+    _backend: Backend | None = None
+
+    def __init__(
+        self,
+        table_name: str,
+        region: str | None = None,
+        *,
+        endpoint_url: str | None = None,
+        session: Any = None,
+        client: Any = None,
+        create_table: bool = False,
+        ttl_attribute: str | None = None,
+        ttl_seconds: int | None = None,
+        timeout: float = 10.0,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        checked_options(table_name, ttl_attribute, ttl_seconds, timeout)
+        if client is None:
+            require_aioboto3()
+        self._table = table_name
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._session = session
+        self._client = client
+        self._create_table = create_table
+        self._ttl_attribute = ttl_attribute or DEFAULT_TTL_ATTRIBUTE
+        self._ttl = ttl_seconds
+        self._timeout = timeout
+        self._clock = clock
+        self._exits = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"DynamoDbChatStorage({self._table!r})"
+
+    @property
+    def scope(self) -> Scope:
+        """All that use the table in one region."""
+        return "network"
+
+    # ----------------------------------------------------------------------- opening, closing
+
+    async def _open(self) -> None:
+        self._exits = AsyncExitStack()
+        if self._client is None:
+            self._runner = OwnLoop(f"agent_memory dynamodb {self._table}")
+        else:
+            self._runner = CallersLoop()
+        try:
+            self._backend = await self._runner.run(self._connected())
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _connected(self) -> Backend:
+        client = self._client
+        if client is None:
+            with sdk_errors_of(self._table):
+                client = await connect(
+                    self._exits, self._session, self._region, self._endpoint_url, self._timeout
+                )
+        calls = Calls(client, self._table, self._timeout)
+        if self._create_table:
+            await make_table(calls, None if self._ttl is None else self._ttl_attribute)
+        return assemble(calls, _milliseconds(self._clock), self._ttl, self._ttl_attribute)
+
+    async def _close(self) -> None:
+        if self._runner is not None:
+            await self._runner.stop(self._exits.aclose)
+
+    def __del__(self) -> None:
+        runner = self._runner
+        if isinstance(runner, OwnLoop) and not runner.stopping:
+            warnings.warn(
+                f"{self!r} was never closed; use 'async with' or aclose()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                runner.abandon(self._exits.aclose)
+
+    async def _run(self, work: Callable[[Backend], Coroutine[Any, Any, T]]) -> T:
+        """Run what `work` makes of the backend where the client lives, and wait for it."""
+        if self._runner is None or self._backend is None:
+            raise AssertionError("a hook was called before the store was opened")
+        return await self._runner.run(work(self._backend))
+
+    # ---------------------------------------------------------------------------------- hooks
+
+    async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        texts = [encode_entry(entry) for entry in entries]
+        return await self._run(lambda backend: backend.writer.append(key, entries, texts))
+
+    async def _read(
+        self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
+    ) -> LogSlice:
+        found = await self._run(
+            lambda backend: backend.reader.read(key, after=after, first=first, last=last)
+        )
+        return found.decode()
+
+    async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
+        found = await self._run(lambda backend: backend.reader.read_session(user_id, session_id))
+        return {key: raw.decode() for key, raw in found.items()}
+
+    async def _forget(self, key: ChatKey, keep: int) -> int:
+        return await self._run(lambda backend: backend.forgetter.forget(key, keep))
+
+    async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
+        if user_id is None:
+            users = await self._run(lambda backend: backend.lister.users())
+        else:
+            users = [user_id]
+        for user in users:
+            async for info in self._list_user(user, session_id):
+                yield info
+
+    async def _list_user(self, user_id: str, session_id: str | None) -> AsyncIterator[ChatInfo]:
+        previous: ChatKey | None = None
+        while True:
+            info = await self._next_chat(user_id, session_id, previous)
+            if info is None:
+                return
+            yield info
+            previous = info.key
+
+    async def _next_chat(
+        self, user_id: str, session_id: str | None, previous: ChatKey | None
+    ) -> ChatInfo | None:
+        return await self._run(
+            lambda backend: backend.lister.chat_after(user_id, session_id, previous)
+        )
+
+    async def _purge(self, older_than: timedelta) -> int:
+        age = int(older_than / timedelta(milliseconds=1))
+        return await self._run(lambda backend: backend.purger.purge(age))
+
+    def summaries(self) -> SummaryStore:
+        """Return the records, which lie beside the chats."""
+        return _DynamoDbSummaries(self)
+
+
+class _DynamoDbSummaries(SummaryStore):
+    def __init__(self, storage: DynamoDbChatStorage) -> None:
+        self._storage = storage
+
+    async def save_summary(
+        self, key: ChatKey, record: SummaryRecord, *, replaces: str | None
+    ) -> bool:
+        await self._storage._ready()
+        return await self._storage._run(
+            lambda backend: backend.records.save(key, record, replaces)
+        )
+
+    async def load_summary(self, key: ChatKey) -> SummaryRecord | None:
+        await self._storage._ready()
+        return await self._storage._run(lambda backend: backend.records.load(key))
+
+    async def list_summaries(self, key: ChatKey) -> list[SummaryRecord]:
+        await self._storage._ready()
+        return await self._storage._run(lambda backend: backend.records.listed(key))
+
+    async def forget_summaries(self, key: ChatKey) -> int:
+        await self._storage._ready()
+        return await self._storage._run(lambda backend: backend.records.forget(key))
+
+
+def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:
+    return lambda: int(clock().timestamp() * 1000)

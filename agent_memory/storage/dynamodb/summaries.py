@@ -1,0 +1,211 @@
+"""Summary records beside the chats."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
+from agent_memory.messages import ChatKey
+from agent_memory.records import SummaryRecord
+from agent_memory.storage.codec import decode_record, encode_record
+from agent_memory.storage.dynamodb.bodies import split, unpack, zipped
+from agent_memory.storage.dynamodb.calls import Calls
+from agent_memory.storage.dynamodb.items import LAYOUT, check_version
+from agent_memory.storage.dynamodb.pauses import Pauses
+from agent_memory.storage.dynamodb.places import (
+    END,
+    SUMMARY,
+    TOKEN_BYTES,
+    Attributes,
+    item_key,
+    prefix,
+)
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.tails import ERASE_MS
+
+_KEYS: Final = ("pk", "sk", "floor")
+
+
+@attrs.frozen
+class _Head:
+    """Which record is the newest: the item that a compare-and-swap replaces."""
+
+    id: str
+    number: int
+    floor: int
+    token: bytes
+
+
+@attrs.frozen
+class Records:
+    """Summary records: each in parts of its own, the newest named by the chat's head item.
+
+    A record counts only while its floor is the chat's: raising a floor voids all records in
+    the same step, whenever they are removed.
+
+    Args:
+        calls: requests to the table.
+        reader: reads the logs' ends.
+        ttl: how many seconds records live at least; None for ever.
+        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+    """
+
+    calls: Calls
+    reader: LogReader
+    ttl: int | None
+    ttl_attribute: str
+
+    async def save(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
+        """Store a record; what ``SummaryStore.save_summary`` promises."""
+        pauses = Pauses(self.calls.timeout)
+        while True:
+            tail = await self.reader.tail(key)
+            if tail.unknown or not record.fits(tail.floor, tail.last):
+                return False
+            head = await self._head(key)
+            newest = head.id if head is not None and head.floor == tail.floor else None
+            if newest == record.id or newest != replaces:
+                return newest == record.id
+            if await self._swap(key, record, head, replaces):
+                return True
+            if pauses.over:
+                raise StorageUnavailableError(
+                    f"the newest summary of {key} keeps changing; nothing was stored", key=key
+                )
+            await pauses.wait()
+
+    async def load(self, key: ChatKey) -> SummaryRecord | None:
+        """Return the newest record, or None."""
+        tail, head = await asyncio.gather(self.reader.tail(key), self._head(key))
+        if head is None or head.floor != tail.floor or tail.unknown:
+            return None
+        low = _record_stem(key, head.number) + head.token
+        parts = await self.calls.query(key.user_id, low, low + END, key=key).all()
+        if not parts and await self._head(key) != head:
+            return None  # it was forgotten or replaced between the two looks
+        return self._decoded(key, parts)
+
+    async def listed(self, key: ChatKey) -> list[SummaryRecord]:
+        """Return all readable records that have been the newest, oldest first."""
+        tail, head = await asyncio.gather(self.reader.tail(key), self._head(key))
+        if head is None or head.floor != tail.floor:
+            return []
+        found = await self._by_id(key)
+        records: list[SummaryRecord] = []
+        following: str | None = head.id
+        while following is not None and following in found:
+            parts = found.pop(following)
+            following = parts[0]["prev"]["S"] if "prev" in parts[0] else None
+            try:
+                records.append(self._decoded(key, parts))
+            except CorruptedRecordError:
+                continue
+        return records[::-1]
+
+    async def forget(self, key: ChatKey) -> int:
+        """Remove all records and return how many there were."""
+        count = len(await self.listed(key))
+        await self.remove_below(key, None)
+        return count
+
+    async def remove_below(self, key: ChatKey, floor: int | None) -> None:
+        """Remove the records that were made at a lower floor; all if it is None."""
+        stem = prefix(SUMMARY, key)
+        items = await self.calls.query(key.user_id, stem, stem + END, key=key, only=_KEYS).all()
+        gone = [item for item in items if floor is None or int(item["floor"]["N"]) < floor]
+        await self.calls.delete_all(gone, key)
+
+    # ------------------------------------------------------------------------------- items
+
+    async def _head(self, key: ChatKey) -> _Head | None:
+        item = await self.calls.get(_head_key(key), key)
+        if item is None:
+            return None
+        try:
+            check_version(item)
+            return _Head(
+                item["id"]["S"],
+                int(item["number"]["N"]),
+                int(item["floor"]["N"]),
+                bytes(item["token"]["B"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._corrupted(key, "head", error) from error
+
+    async def _swap(
+        self, key: ChatKey, record: SummaryRecord, head: _Head | None, replaces: str | None
+    ) -> bool:
+        """Put a record's parts, then make it the newest if `head` still names the newest."""
+        token, number = os.urandom(TOKEN_BYTES), 1 if head is None else head.number + 1
+        common = self._common(record, token)
+        chain = {"prev": {"S": replaces}} if replaces is not None else {}
+        parts = [
+            {
+                **item_key(key.user_id, _record_stem(key, number) + token + _number(index)),
+                **common,
+                **chain,
+                "zip": {"B": part},
+            }
+            for index, part in enumerate(split(zipped(encode_record(record))))
+        ]
+        await self.calls.put_all(parts, key)
+        item = {**_head_key(key), **common, "number": {"N": str(number)}}
+        stored = await self._put_head(key, item, head)
+        if not stored:
+            await self.calls.delete_all(parts, key)
+        return stored
+
+    async def _put_head(self, key: ChatKey, item: Attributes, head: _Head | None) -> bool:
+        if head is None:
+            return await self.calls.put_new(item, key)
+        return await self.calls.put_if(item, key, "#token = :before", before={"B": head.token})
+
+    def _common(self, record: SummaryRecord, token: bytes) -> dict[str, Any]:
+        common: dict[str, Any] = {
+            "v": {"N": str(LAYOUT)},
+            "id": {"S": record.id},
+            "floor": {"N": str(record.floor)},
+            "token": {"B": token},
+        }
+        if self.ttl is not None:
+            seconds = (self.reader.now() + ERASE_MS) // 1000 + self.ttl
+            common[self.ttl_attribute] = {"N": str(seconds)}
+        return common
+
+    async def _by_id(self, key: ChatKey) -> dict[str, list[dict[str, Any]]]:
+        low = prefix(SUMMARY, key) + b"r"
+        found: dict[str, dict[bytes, list[dict[str, Any]]]] = {}
+        for part in await self.calls.query(key.user_id, low, low + END, key=key).all():
+            token = bytes(part["token"]["B"])
+            found.setdefault(part["id"]["S"], {}).setdefault(token, []).append(part)
+        return {record_id: list(tokens.values())[-1] for record_id, tokens in found.items()}
+
+    def _decoded(self, key: ChatKey, parts: list[dict[str, Any]]) -> SummaryRecord:
+        try:
+            for part in parts:
+                check_version(part)
+            text = unpack(b"".join(part["zip"]["B"] for part in parts))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._corrupted(key, "record", error) from error
+        location = f"DynamoDB table {self.calls.table!r}, summary record of {key}"
+        return decode_record(text, key.agent_id, location=location)
+
+    def _corrupted(self, key: ChatKey, what: str, error: Exception) -> CorruptedRecordError:
+        location = f"DynamoDB table {self.calls.table!r}, summary {what} of {key}"
+        return CorruptedRecordError(f"unreadable: {location}: {error!r}", location=location)
+
+
+def _head_key(key: ChatKey) -> dict[str, Any]:
+    return item_key(key.user_id, prefix(SUMMARY, key) + b"h")
+
+
+def _record_stem(key: ChatKey, number: int) -> bytes:
+    return prefix(SUMMARY, key) + b"r" + number.to_bytes(8, "big")
+
+
+def _number(index: int) -> bytes:
+    return index.to_bytes(4, "big")

@@ -1,0 +1,267 @@
+"""Appending to a log."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.errors import MessageTooLargeError, StorageError, StorageUnavailableError
+from agent_memory.messages import ChatKey
+from agent_memory.records import Entry, LogSlice
+from agent_memory.storage.dynamodb.bodies import ITEM_LIMIT, Body, join_lines, pack
+from agent_memory.storage.dynamodb.calls import Calls
+from agent_memory.storage.dynamodb.items import (
+    LAYOUT,
+    MAX_ENTRIES,
+    Kind,
+    LogItem,
+    size_of,
+    to_attributes,
+)
+from agent_memory.storage.dynamodb.lanes import Lane, Lanes
+from agent_memory.storage.dynamodb.pauses import Pauses
+from agent_memory.storage.dynamodb.places import TOKEN_BYTES, Place, part_key
+from agent_memory.storage.dynamodb.planning import Plan, Save, group, plan
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.tails import (
+    ERASE_MS,
+    Tail,
+    next_append,
+    reserve_for,
+    tombstone,
+)
+
+logger: Final = logging.getLogger(__name__)
+
+_LONGEST_RACE_PAUSE: Final = 0.05
+_MARGIN: Final = 256  # bytes, should AWS count something that its page does not tell
+_IN_THREAD: Final = 100_000  # characters from which compressing may hold up other chats
+
+
+@attrs.frozen
+class LogWriter:
+    """Appends to logs: one item an append, put where no other item is.
+
+    Args:
+        calls: requests to the table.
+        reader: reads the logs.
+        lanes: what is known of the chats.
+        ttl: how many seconds entries live; None for ever.
+        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+    """
+
+    calls: Calls
+    reader: LogReader
+    lanes: Lanes
+    ttl: int | None
+    ttl_attribute: str
+
+    async def append(
+        self, key: ChatKey, entries: Sequence[Entry], texts: Sequence[str]
+    ) -> LogSlice:
+        """Append entries; what ``ChatStorage._append`` promises.
+
+        Whoever has the chat's lock writes everything that waits; the others find it done.
+        """
+        if len(entries) > MAX_ENTRIES:
+            raise MessageTooLargeError(
+                f"{len(entries):,} messages in one save; DynamoDbChatStorage appends at most "
+                f"{MAX_ENTRIES:,} in one atomic step: save in several calls",
+                key=key,
+            )
+        lane, save = self.lanes.of(key), Save(entries, texts)
+        lane.waiting.append(save)
+        try:
+            async with lane.lock:
+                if not save.done:
+                    await self._write_waiting(key, lane)
+        finally:
+            if save in lane.waiting:  # cancelled, in a loop of the caller's own
+                lane.waiting.remove(save)
+        if save.outcome is None:
+            raise save.error or AssertionError("a save ended without an outcome")
+        return save.outcome
+
+    async def _write_waiting(self, key: ChatKey, lane: Lane) -> None:
+        saves = group(lane.waiting)
+        try:
+            await self._store(key, lane, saves)
+        except Exception as error:  # noqa: BLE001 (each of the callers raises it)
+            lane.tail = None
+            for save in saves:
+                save.error = save.error or copy.copy(error).with_traceback(error.__traceback__)
+                save.error.__cause__ = save.error.__cause__ or error.__cause__
+        finally:
+            lane.waiting[:] = [save for save in lane.waiting if not save.done]
+
+    async def _store(self, key: ChatKey, lane: Lane, saves: list[Save]) -> None:
+        pauses = Pauses(self.calls.timeout, _LONGEST_RACE_PAUSE)
+        while True:
+            tail = lane.tail
+            if tail is None or not tail.fresh(self.reader.now()) or self._expiring(tail):
+                tail = await self.reader.tail(key)
+            planned = await self._plan(key, tail, saves)
+            lane.tail = await self._put(key, tail, planned) if planned.entries else tail
+            if lane.tail is not None:
+                return _finish(planned, lane.tail.floor)
+            if pauses.over:
+                raise lost_every_race(self.calls, key)
+            await pauses.wait()
+
+    def _expiring(self, tail: Tail) -> bool:
+        now = self.reader.now()
+        return tail.wholly_expired(now) or tail.partly_expired(now)
+
+    async def _plan(self, key: ChatKey, tail: Tail, saves: list[Save]) -> Plan:
+        ids = [entry.id for save in saves for entry in save.entries]
+        known: dict[str, Entry] = {}
+        if positions := tail.matches(ids):
+            first, count = positions[0], positions[-1] - positions[0] + 1
+            found = await self.reader.read(key, after=first - 1, first=count)
+            known = {entry.id: entry for entry in found.decode().entries}
+        return plan(key, tail, saves, known)
+
+    async def _put(self, key: ChatKey, tail: Tail, planned: Plan) -> Tail | None:
+        """Put one item, and return the log's end after it; None if its place is taken."""
+        sent = self.reader.now()
+        ids = [entry.id for entry in planned.entries]
+        item = next_append(tail, sent, self.ttl, ids, planned.notes)
+        stored = await self.put_with_body(key, item, join_lines(planned.texts))
+        if stored is None or await self._in_dead_space(key, tail, stored):
+            return None
+        return await self.reserve(key, Tail.after(stored, sent))
+
+    async def put_with_body(
+        self, key: ChatKey, item: LogItem, text: str, condition: str = ""
+    ) -> LogItem | None:
+        """Put an item with its body, its parts first, and return it; None if refused.
+
+        Args:
+            key: which chat.
+            item: the item, without token and body.
+            text: its body.
+            condition: on the item that it replaces, in terms of ``:skip`` and ``:append``;
+                by default that there is none.
+        """
+        item = attrs.evolve(item, token=os.urandom(TOKEN_BYTES))
+        header = {**self.attributes(key, item), "parts": {"N": "1"}, "text": {"S": ""}}
+        body = await _packed(text, ITEM_LIMIT - _MARGIN - size_of(header))
+        item = attrs.evolve(item, text=body.text, zipped=body.zipped, parts=len(body.parts))
+        await self._put_parts(key, item, body)
+        try:
+            stored = await self._put_item(key, item, condition)
+        except StorageError as error:
+            if error.stored is False:
+                await self.drop_parts(key, item)
+            raise
+        if not stored:
+            await self.drop_parts(key, item)
+        return item if stored else None
+
+    async def _put_item(self, key: ChatKey, item: LogItem, condition: str) -> bool:
+        attributes = self.attributes(key, item)
+        if not condition:
+            return await self.calls.put_new(attributes, key)
+        return await self.calls.put_if(
+            attributes, key, condition, skip={"N": str(item.skip)}, append={"S": Kind.APPEND.value}
+        )
+
+    def attributes(self, key: ChatKey, item: LogItem) -> dict[str, Any]:
+        """Return an item as the client takes it, with what DynamoDB's TTL looks at."""
+        return {**to_attributes(key, item), **self._removal(item.until)}
+
+    def _removal(self, until: int | None) -> dict[str, Any]:
+        # Later than readers stop showing it: its place must outlive every writer's memory.
+        if until is None:
+            return {}
+        return {self.ttl_attribute: {"N": str(until + ERASE_MS // 1000)}}
+
+    async def _put_parts(self, key: ChatKey, item: LogItem, body: Body) -> None:
+        parts = [
+            {
+                **part_key(key, item.place, item.token, number),
+                "v": {"N": str(LAYOUT)},
+                "at": {"N": str(item.at)},
+                "zip": {"B": part},
+                **self._removal(item.until),
+            }
+            for number, part in enumerate(body.parts)
+        ]
+        try:
+            await self.calls.put_all(parts, key)
+        except StorageError as error:
+            error.stored = False  # parts show only with their item
+            await self.drop_parts(key, item)
+            raise
+
+    async def drop_parts(self, key: ChatKey, item: LogItem) -> None:
+        """Remove the parts of an item that does not show; if that fails, `purge` will."""
+        try:
+            await self.calls.delete_all(part_keys(key, item), key)
+        except StorageError as error:
+            logger.warning("parts of an append that failed are left for purge(): %s", error)
+
+    async def _in_dead_space(self, key: ChatKey, tail: Tail, item: LogItem) -> bool:
+        """Whether the writer slept so long that the place may have been given up meanwhile."""
+        if 0 <= self.reader.now() - tail.seen <= ERASE_MS // 2:
+            return False
+        now = await self.reader.tail(key)
+        if now.floor < item.place.position:
+            return False
+        await self.calls.put_all([self.attributes(key, tombstone(item))], key)
+        await self.drop_parts(key, item)
+        return True
+
+    async def reserve(self, key: ChatKey, tail: Tail) -> Tail:
+        """See to it that positions are not used again when all of the log has expired."""
+        if tail.until is None or tail.last <= tail.reserved:
+            return tail
+        reserved = reserve_for(tail.last)
+        anchor = LogItem(
+            place=Place(0),
+            kind=Kind.ANCHOR,
+            at=tail.at,
+            reserved=reserved,
+            token=os.urandom(TOKEN_BYTES),
+        )
+        value = {"N": str(reserved)}
+        condition = "attribute_not_exists(pk) OR #reserved < :reserved"
+        try:
+            await self.calls.put_if(to_attributes(key, anchor), key, condition, reserved=value)
+        except StorageError as error:  # the entries are stored; the next append tries again
+            logger.warning("the anchor of a chat could not be raised: %s", error)
+            return tail
+        return attrs.evolve(tail, reserved=reserved)
+
+
+def lost_every_race(calls: Calls, key: ChatKey) -> StorageUnavailableError:
+    """The error of a writer whom other writers left no place for too long."""
+    return StorageUnavailableError(
+        f"DynamoDB table {calls.table!r}, {key}: other writers took the next place of the log "
+        f"for {calls.timeout:g} seconds; nothing was stored, try again",
+        key=key,
+    )
+
+
+def part_keys(key: ChatKey, item: LogItem) -> list[dict[str, Any]]:
+    """The primary keys of an item's parts."""
+    return [part_key(key, item.place, item.token, number) for number in range(item.parts)]
+
+
+async def _packed(text: str, room: int) -> Body:
+    if len(text) < _IN_THREAD:
+        return pack(text, room)
+    return await asyncio.to_thread(pack, text, room)
+
+
+def _finish(planned: Plan, floor: int) -> None:
+    for save, entries in planned.results:
+        save.outcome = LogSlice(entries, floor)
+    for save, error in planned.refusals:
+        save.error = error

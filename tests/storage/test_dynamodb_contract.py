@@ -1,0 +1,34 @@
+"""DynamoDbChatStorage keeps the contract, on both emulators."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from agent_memory import DynamoDbChatStorage
+from agent_memory.testing import ChatStorageTests
+
+
+class TestDynamoDb(ChatStorageTests):
+    @pytest.fixture
+    def make_storage(self, dynamodb_endpoint, dynamodb_table):
+        return functools.partial(
+            DynamoDbChatStorage,
+            dynamodb_table,
+            endpoint_url=dynamodb_endpoint,
+            create_table=True,
+        )
+
+    async def corrupt(self, storage, key, position):
+        """Spoil one message's line in its item, as a slip of the hand in the console would."""
+
+        async def spoil(backend):
+            raw = await backend.reader.read(key, after=position - 1, first=1)
+            item, body = raw.held[0]
+            lines = body.split("\n")
+            lines[position - item.place.position - item.skip] = '{"v":1,"id":'
+            spoiled = backend.writer.attributes(key, item) | {"text": {"S": "\n".join(lines)}}
+            await backend.calls.put_all([spoiled], key)
+
+        await storage._run(spoil)
