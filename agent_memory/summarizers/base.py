@@ -199,3 +199,16 @@ def summarizer_name(summarizer: Summarizer) -> str:
     """Return what records and logs call a summarizer: its class's or function's name."""
     name = getattr(summarizer, "__qualname__", None)
     return name if isinstance(name, str) else type(summarizer).__qualname__
+
+
+def check_summarizer(summarizer: object, name: str) -> None:
+    """Refuse what cannot be called as a summarizer.
+
+    Raises:
+        InvalidRequestError: it is neither a function nor an object with ``summarize``.
+    """
+    if not callable(summarizer) and not callable(getattr(summarizer, "summarize", None)):
+        raise InvalidRequestError(
+            f"{name} must be a function (history, keep_last) or an object with a method "
+            f"summarize(messages, context_tokens), not {type(summarizer).__name__}"
+        )

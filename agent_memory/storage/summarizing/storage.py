@@ -15,7 +15,7 @@ from agent_memory.storage.summarizing.chat_views import ChatViews, stored_but
 from agent_memory.storage.summarizing.hooks import Hooks
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.storage.wrapper import WrapperChatStorage
-from agent_memory.summarizers.base import Summarizer
+from agent_memory.summarizers.base import Summarizer, check_summarizer
 from agent_memory.telemetry import span
 from agent_memory.tokens import TokenCounter, guarded
 
@@ -94,9 +94,9 @@ class SummarizingChatStorage(WrapperChatStorage):
         close_inner: bool = True,
     ) -> None:
         super().__init__(storage, close_inner=close_inner)
-        _check_summarizer(summarizer, "summarizer")
+        check_summarizer(summarizer, "summarizer")
         if fallback is not None:
-            _check_summarizer(fallback, "fallback")
+            check_summarizer(fallback, "fallback")
         if on_summarizer_error not in ("log", "raise"):
             raise InvalidRequestError(
                 f"on_summarizer_error must be 'log' or 'raise', not {on_summarizer_error!r}"
@@ -227,11 +227,3 @@ class SummarizingChatStorage(WrapperChatStorage):
     async def _records(self, key: ChatKey) -> list[SummaryRecord]:
         summaries = self.summaries()
         return [] if summaries is None else await summaries.list_summaries(key)
-
-
-def _check_summarizer(summarizer: object, name: str) -> None:
-    if not callable(summarizer) and not callable(getattr(summarizer, "summarize", None)):
-        raise InvalidRequestError(
-            f"{name} must be a function (history, keep_last) or an object with a method "
-            f"summarize(messages, context_tokens), not {type(summarizer).__name__}"
-        )
