@@ -16,11 +16,14 @@ from agent_memory.cli.demo_report import Report, as_json, print_report
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.replay import Played, Player
 from agent_memory.cli.terminal import progress_bar
+from agent_memory.events import Event
 from agent_memory.ids import new_id
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.storage.summarizing.policy import Trigger
 from agent_memory.storage.urls import open_storage, without_secrets
+from agent_memory.summarizers.base import Summarizer
 from agent_memory.summarizers.extractive import ExtractiveSummarizer
 
 
@@ -85,12 +88,22 @@ async def _run(
     )
 
 
+class _NoSummarizer:
+    """Declines, so that the views of a store opened anew are those that it has kept."""
+
+    def summarize(self, messages: list[ConversationMessage], context_tokens: int) -> None:
+        """Say "not yet", always."""
+
+
 def _short_view(
-    raw: ChatStorage, trigger: Trigger, on_event: Callable[..., object] | None = None
+    raw: ChatStorage,
+    summarizer: Summarizer,
+    trigger: Trigger,
+    on_event: Callable[[Event], object] | None = None,
 ) -> SummarizingChatStorage:
     return SummarizingChatStorage(
         raw,
-        ExtractiveSummarizer(),
+        summarizer,
         trigger.trigger_at,
         trigger.keep_last,
         on_event=on_event,
@@ -109,7 +122,7 @@ async def _play(
     total = sum(len(conversation.messages) for conversation in conversations)
     with progress_bar(shown=show_progress) as bar:
         task = bar.add_task("storing", total=total)
-        async with _short_view(raw, trigger, player.on_event) as storage:
+        async with _short_view(raw, ExtractiveSummarizer(), trigger, player.on_event) as storage:
             return [
                 await player.play(storage, conversation, lambda: bar.advance(task))
                 for conversation in conversations
@@ -119,6 +132,6 @@ async def _play(
 async def _prove(
     raw: ChatStorage, player: Player, played: Sequence[Played], trigger: Trigger
 ) -> None:
-    async with _short_view(raw, trigger) as storage:
+    async with _short_view(raw, _NoSummarizer(), trigger) as storage:
         for one in played:
             await player.prove(storage, one)

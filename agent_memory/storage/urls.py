@@ -89,8 +89,8 @@ def _file(url: str) -> ChatStorage:
         )
     if split.netloc not in ("", "localhost"):
         raise InvalidRequestError(
-            f"file://{split.netloc}… names another host; write file:./chats for a directory "
-            "here, or file:///var/chats for an absolute path"
+            "what stands between file:// and the next slash is another host; write file:./chats "
+            "for a directory here, or file:///var/chats for an absolute path"
         )
     if not split.path:
         raise InvalidRequestError("the file: URL names no directory; write file:./chats")
@@ -115,6 +115,7 @@ def _dynamodb(url: str) -> ChatStorage:
             "endpoint=http://…"
         )
     options = _options(split.query)
+    create_table, ttl_seconds = _truth(options, "create_table"), _whole(options, "ttl_seconds")
 
     from agent_memory.storage.dynamodb import DynamoDbChatStorage  # noqa: PLC0415  (an extra)
 
@@ -122,9 +123,9 @@ def _dynamodb(url: str) -> ChatStorage:
         table,
         options.get("region"),
         endpoint_url=options.get("endpoint"),
-        create_table=_truth(options, "create_table"),
+        create_table=create_table,
         ttl_attribute=options.get("ttl_attribute"),
-        ttl_seconds=_whole(options, "ttl_seconds"),
+        ttl_seconds=ttl_seconds,
     )
 
 
