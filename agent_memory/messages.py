@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -51,6 +52,21 @@ class ChatKey:
 
     def __str__(self) -> str:
         return f"user {self.user_id!r}, session {self.session_id!r}, agent {self.agent_id!r}"
+
+
+def chat_key(user_id: str, session_id: str, agent_id: str) -> ChatKey:
+    """Return the key of a chat; the most recently used ones are not checked again.
+
+    Raises:
+        InvalidRequestError: an id is none.
+    """
+    try:
+        return _known_key(user_id, session_id, agent_id)
+    except TypeError:  # no string, and not even hashable
+        return ChatKey(user_id, session_id, agent_id)
+
+
+_known_key = functools.lru_cache(maxsize=1024)(ChatKey)
 
 
 def _tokens(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:

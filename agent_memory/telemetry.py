@@ -16,13 +16,21 @@ from agent_memory._version import __version__
 from agent_memory.messages import ChatKey
 
 
+def is_traced() -> bool:
+    """Whether spans go anywhere now: the quick way past :func:`span` on hot paths."""
+    trace = _trace()
+    return trace is not None and not isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
+    )
+
+
 @functools.cache
-def _tracer() -> Any:
+def _trace() -> Any:
     try:
         from opentelemetry import trace  # noqa: PLC0415  optional, and slow to import
     except ImportError:
         return None
-    return trace.get_tracer("agent_memory", __version__)
+    return trace
 
 
 @contextmanager
@@ -37,10 +45,11 @@ def span(operation: str, key: ChatKey) -> Iterator[dict[str, str | int | float |
         A dict for attributes that become known on the way.
     """
     attributes: dict[str, str | int | float | bool] = {}
-    tracer = _tracer()
-    if tracer is None:
+    trace = _trace()
+    if trace is None:
         yield attributes
         return
+    tracer = trace.get_tracer("agent_memory", __version__)
     # Exceptions are not recorded: their texts may quote a chat.
     with tracer.start_as_current_span(
         f"agent_memory.{operation}", record_exception=False, set_status_on_exception=False

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams
@@ -159,7 +159,7 @@ class ChatStorage(Lifecycle, ABC):
             MessageTooLargeError: the backend cannot hold a message; nothing is stored.
             StorageUnavailableError: see its ``stored`` for whether the messages may be there.
         """
-        key = ChatKey(user_id, session_id, agent_id)
+        key = chat_key(user_id, session_id, agent_id)
         messages = checked_messages(new_messages)
         await self._ready()
         if not messages:
@@ -176,7 +176,7 @@ class ChatStorage(Lifecycle, ABC):
             InvalidRequestError: it is no note.
             StorageConflictError: its id is known with another payload.
         """
-        key = ChatKey(user_id, session_id, agent_id)
+        key = chat_key(user_id, session_id, agent_id)
         checked_note(note)
         await self._ready()
         (entry,) = (await self._save(key, [note])).entries
@@ -211,7 +211,7 @@ class ChatStorage(Lifecycle, ABC):
         Raises:
             InvalidRequestError: `max_history_size` is negative or no int.
         """
-        key = ChatKey(user_id, session_id, agent_id)
+        key = chat_key(user_id, session_id, agent_id)
         limit = max_history_size
         if limit is not None:
             checked_count(limit, "max_history_size")
@@ -240,7 +240,7 @@ class ChatStorage(Lifecycle, ABC):
         Raises:
             InvalidRequestError: `position` is negative or no int.
         """
-        key = ChatKey(user_id, session_id, agent_id)
+        key = chat_key(user_id, session_id, agent_id)
         checked_count(position, "position")
         await self._ready()
         return (await self._read(key, after=position)).messages
@@ -272,7 +272,7 @@ class ChatStorage(Lifecycle, ABC):
 
         An entry that cannot be read appears as a note of kind ``"corrupted"`` that says where.
         """
-        key = ChatKey(user_id, session_id, agent_id)
+        key = chat_key(user_id, session_id, agent_id)
         checked_count(after, "after")
         while True:
             await self._ready()
@@ -306,7 +306,7 @@ class ChatStorage(Lifecycle, ABC):
         Raises:
             InvalidRequestError: `keep` is negative or no int.
         """
-        key = ChatKey(user_id, session_id, agent_id)
+        key = chat_key(user_id, session_id, agent_id)
         checked_count(keep, "keep")
         await self._ready()
         return await settle(self._forget(key, keep))

@@ -16,7 +16,7 @@ from agent_memory.storage.summarizing.hooks import Hooks
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer
-from agent_memory.telemetry import span
+from agent_memory.telemetry import is_traced, span
 from agent_memory.tokens import TokenCounter, guarded
 
 
@@ -135,14 +135,19 @@ class SummarizingChatStorage(WrapperChatStorage):
     # -------------------------------------------------------------------------------- hooks
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        if not is_traced():
+            return await self._append_untraced(key, entries)
         with span("save", key):
-            try:
-                stored = await super()._append(key, entries)
-            except BaseException:
-                self._views.lost_answer(key)
-                raise
-            self._views.saved(key, stored)
-            return stored
+            return await self._append_untraced(key, entries)
+
+    async def _append_untraced(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        try:
+            stored = await super()._append(key, entries)
+        except BaseException:
+            self._views.lost_answer(key)
+            raise
+        self._views.saved(key, stored)
+        return stored
 
     async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
         await super()._settled(key, stored)
@@ -157,6 +162,8 @@ class SummarizingChatStorage(WrapperChatStorage):
             self._views.forget(key)
 
     async def _fetch(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
+        if not is_traced():
+            return await self._views.fetch(key, limit, check=self._is_shared)
         with span("fetch", key):
             return await self._views.fetch(key, limit, check=self._is_shared)
 
