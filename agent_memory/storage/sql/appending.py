@@ -13,11 +13,12 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage.requests import conflict
+from agent_memory.storage.sql.compiling import Place, Row
 from agent_memory.storage.sql.entries import Append, RowCodec
 from agent_memory.storage.sql.statements import HEAD_SIZES, ID_SIZES, Statements
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Head:
     """A chat's row: its number, its floor and the position of its newest entry."""
 
@@ -41,19 +42,24 @@ def append_group(
     Returns:
         What each append stored, in the order given.
     """
-    counts: dict[ChatKey, int] = {}
+    counts: dict[Place, int] = {}
     for append in appends:
-        counts[append.key] = counts.get(append.key, 0) + len(append.entries)
+        counts[append.place] = counts.get(append.place, 0) + len(append.rows)
     heads = raise_last(connection, statements, counts)
-    free = {key: head.last - counts[key] + 1 for key, head in heads.items()}
-    rows: list[dict[str, Any]] = []
+    used = {place: head.last - counts[place] for place, head in heads.items()}
+    rows: list[Row] = []
     stored: list[LogSlice] = []
     for append in appends:
-        head, first = heads[append.key], free[append.key]
-        free[append.key] = first + len(append.entries)
-        rows += _placed_rows(head, first, append.rows)
-        stored.append(LogSlice(_placed(append.key, first, append.entries), head.floor))
-    statements.add_entry.run_many(connection, rows)
+        place, agent_id = append.place, append.key.agent_id
+        head, position = heads[place], used[place]
+        placed: list[Entry] = []
+        for entry, row in zip(append.entries, append.rows, strict=True):
+            position += 1
+            rows.append((head.number, position, *row))
+            placed.append(entry.placed(position, agent_id))
+        used[place] = position
+        stored.append(LogSlice(placed, head.floor))
+    statements.add_entry.run(connection, rows)
     return stored
 
 
@@ -66,35 +72,27 @@ def append_known(
         StorageConflictError: an id is known with another payload.
     """
     key = append.key
-    head = raise_last(connection, statements, {key: 0})[key]
+    head = raise_last(connection, statements, {append.place: 0})[append.place]
     known = _known(connection, statements, codec, head.number, append)
-    for entry in append.entries:
-        if entry.id in known and not same_payload(known[entry.id], entry):
+    position = head.last
+    rows: list[Row] = []
+    for entry, row in zip(append.entries, append.rows, strict=True):
+        if entry.id not in known:
+            position += 1
+            rows.append((head.number, position, *row))
+            known[entry.id] = entry.placed(position, key.agent_id)
+        elif not same_payload(known[entry.id], entry):
             raise conflict(key, entry.id)
-    new = [entry.id not in known for entry in append.entries]
-    entries = [entry for entry, is_new in zip(append.entries, new, strict=True) if is_new]
-    rows = [row for row, is_new in zip(append.rows, new, strict=True) if is_new]
-    if entries:
-        last = {"chat": head.number, "value": head.last + len(entries), "now": now()}
+    if rows:
+        last = {"chat": head.number, "value": position, "now": now()}
         statements.set_last.run(connection, last)
-        statements.add_entry.run_many(connection, _placed_rows(head, head.last + 1, rows))
-    placed = _placed(key, head.last + 1, entries)
-    known.update((entry.id, entry) for entry in placed)
+        statements.add_entry.run(connection, rows)
     return LogSlice([known[entry.id] for entry in append.entries], head.floor)
 
 
-def _placed_rows(head: Head, first: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    chat = head.number
-    return [{"chat": chat, "position": first + i, **row} for i, row in enumerate(rows)]
-
-
-def _placed(key: ChatKey, first: int, entries: Sequence[Entry]) -> list[Entry]:
-    return [entry.placed(first + i, key.agent_id) for i, entry in enumerate(entries)]
-
-
 def raise_last(
-    connection: Connection, statements: Statements, counts: Mapping[ChatKey, int]
-) -> dict[ChatKey, Head]:
+    connection: Connection, statements: Statements, counts: Mapping[Place, int]
+) -> dict[Place, Head]:
     """Lock chats and raise their last positions, making the chats that are new.
 
     Args:
@@ -103,43 +101,35 @@ def raise_last(
     Returns:
         Their heads afterwards.
     """
-    heads: dict[ChatKey, Head] = {}
+    heads: dict[Place, Head] = {}
+    values: dict[str, Any] = {"now": now()}
     # In key order, so that two transactions never wait for each other.
-    for keys in _chunks(sorted(counts), HEAD_SIZES):
-        values: dict[str, Any] = {"now": now()}
-        for i, key in enumerate(keys):
-            for name, value in statements.key_values(key).items():
-                values[f"{name}_{i}"] = value
-            values[f"last_{i}"] = counts[key]
-        heads.update(_raise(connection, statements, keys, values))
+    for places in _chunks(sorted(counts), HEAD_SIZES):
+        for i, place in enumerate(places):
+            values[f"user_id_{i}"], values[f"session_id_{i}"], values[f"agent_id_{i}"] = place
+            values[f"last_{i}"] = counts[place]
+        for user_id, session_id, agent_id, *head in _raise(
+            connection, statements, len(places), values
+        ):
+            heads[user_id, session_id, agent_id] = Head(*head)
     return heads
 
 
 def _raise(
-    connection: Connection,
-    statements: Statements,
-    keys: Sequence[ChatKey],
-    values: Mapping[str, Any],
-) -> Iterator[tuple[ChatKey, Head]]:
-    raising = statements.heads(len(keys))
+    connection: Connection, statements: Statements, count: int, values: Mapping[str, Any]
+) -> Sequence[Row]:
+    raising = statements.heads(count)
     if statements.returns_heads:
-        rows = raising.rows(connection, values)
-    else:
-        raising.run(connection, values)
-        rows = statements.read_heads(len(keys)).rows(connection, values)
-    if len(rows) == 1:
-        yield keys[0], Head(*rows[0][3:])
-        return
-    by_values = {tuple(statements.key_values(key).values()): key for key in keys}
-    for row in rows:
-        yield by_values[tuple(row[:3])], Head(*row[3:])
+        return raising.rows(connection, values)
+    raising.run(connection, values)
+    return statements.read_heads(count).rows(connection, values)
 
 
 def _known(
     connection: Connection, statements: Statements, codec: RowCodec, chat: int, append: Append
 ) -> dict[str, Entry]:
     known: dict[str, Entry] = {}
-    ids = [row["id"] for row in append.rows]
+    ids = [row_id for row_id, _note, _body in append.rows]
     largest = ID_SIZES[-1]
     for start in range(0, len(ids), largest):
         chunk = ids[start : start + largest]
@@ -164,7 +154,7 @@ def _readable(key: ChatKey, entry: Entry) -> Entry:
     )
 
 
-def _chunks(keys: Sequence[ChatKey], sizes: Sequence[int]) -> Iterator[Sequence[ChatKey]]:
+def _chunks(keys: Sequence[Place], sizes: Sequence[int]) -> Iterator[Sequence[Place]]:
     start = 0
     while start < len(keys):
         size = next(size for size in sizes if size <= len(keys) - start)

@@ -24,14 +24,6 @@ MAX_CHARACTERS: Final = 4_000_000
 _UNAVAILABLE: Final = (Failure.LOST, Failure.BUSY, Failure.CONTENDED)
 
 
-@attrs.frozen(eq=False)
-class PendingAppend:
-    """An append that waits, and the future that tells its caller."""
-
-    append: Append
-    future: Future[LogSlice] = attrs.field(factory=Future[LogSlice])
-
-
 @attrs.frozen
 class Appender:
     """Commits groups of appends for one store."""
@@ -85,6 +77,15 @@ class Appender:
         )
 
 
+@attrs.define(eq=False)
+class PendingAppend:
+    """An append that waits, who commits it, and the future that tells its caller."""
+
+    append: Append
+    appender: Appender
+    future: Future[LogSlice] = attrs.field(factory=Future[LogSlice])
+
+
 def _fail(group: Iterable[PendingAppend], error: BaseException) -> None:
     for pending in group:
         pending.future.set_exception(told(error, pending.append.key))
@@ -103,3 +104,9 @@ def groups(waiting: Sequence[PendingAppend]) -> Iterator[list[PendingAppend]]:
         rows, characters = rows + more_rows, characters + more
     if group:
         yield group
+
+
+def commit_all(waiting: Sequence[PendingAppend], session: Session) -> None:
+    """Store what waits, all of one store's, in groups of bounded size."""
+    for group in groups(waiting):
+        group[0].appender.commit(session, group)

@@ -33,6 +33,30 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 """SQLAlchemy's dialect names, and the family of each."""
 
+Place: TypeAlias = tuple[Any, Any, Any]
+"""A chat's key as the engine keeps it; in the engine's order, which is that of the keys."""
+
+
+@attrs.frozen
+class Insertion:
+    """An ``INSERT`` of rows whose values come in the order of the table's columns.
+
+    Attributes:
+        text: in the driver's dialect and parameter style.
+        names: of the columns, where the driver takes values by name; else None.
+    """
+
+    text: str
+    names: tuple[str, ...] | None
+
+    def run(self, connection: Connection, rows: list[Row]) -> None:
+        """Insert rows, at least one."""
+        names = self.names
+        given: list[Any] = (
+            list(rows) if names is None else [dict(zip(names, row, strict=True)) for row in rows]
+        )
+        connection.exec_driver_sql(self.text, given if len(given) > 1 else given[0])
+
 
 @attrs.frozen
 class Statement:
@@ -59,11 +83,6 @@ class Statement:
         rows = self.rows(connection, values)
         return rows[0] if rows else None
 
-    def run_many(self, connection: Connection, many: Sequence[Values]) -> None:
-        """Execute it once for each of `many`, at least one."""
-        rows = list(map(self.arrange, many))
-        connection.exec_driver_sql(self.text, rows if len(rows) > 1 else rows[0])
-
 
 class StatementSet:
     """What sets of statements share.
@@ -86,13 +105,15 @@ class StatementSet:
         """Return the id that :meth:`id_value` made this of."""
         return value.decode() if isinstance(value, bytes) else value
 
+    def place(self, key: ChatKey) -> Place:
+        """Return a key as the engine keeps it."""
+        if self.family == "mysql":
+            return key.user_id.encode(), key.session_id.encode(), key.agent_id.encode()
+        return key.user_id, key.session_id, key.agent_id
+
     def key_values(self, key: ChatKey) -> dict[str, Any]:
         """Return a key as values of the key columns."""
-        return {
-            "user_id": self.id_value(key.user_id),
-            "session_id": self.id_value(key.session_id),
-            "agent_id": self.id_value(key.agent_id),
-        }
+        return dict(zip(KEY_COLUMNS, self.place(key), strict=True))
 
     def _key_is(self) -> list[ColumnElement[bool]]:
         columns = self.tables.chats.c
@@ -105,9 +126,14 @@ class StatementSet:
         matching: ColumnElement[bool] = columns.chat == self._bigint("chat")
         return matching
 
-    def _adding(self, table: Any) -> Statement:
+    def _adding(self, table: Any) -> Insertion:
+        names = tuple(column.name for column in table.c)
         values = {column.name: bind(column, column.name) for column in table.c}
-        return self._compile(insert(table).values(values))
+        compiled: Any = insert(table).values(values).compile(dialect=self._dialect)
+        order = compiled.positiontup
+        if order is not None and tuple(order) != names:
+            raise TypeError(f"the dialect reorders the columns of {table.name}")
+        return Insertion(compiled.string, names if order is None else None)
 
     def _compile(self, statement: Any) -> Statement:
         compiled: SQLCompiler = statement.compile(dialect=self._dialect)

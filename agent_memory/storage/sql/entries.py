@@ -13,27 +13,29 @@ from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note
 from agent_memory.storage.codec import decode_entry, encode_entry
-from agent_memory.storage.sql.compiling import StatementSet
+from agent_memory.storage.sql.compiling import Place, StatementSet
 
 _log = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WARNED_AT_MOST: Final = 1_000  # rows remembered as warned of, so that each is told of once
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Append:
     """One append, encoded.
 
     Attributes:
         key: which chat.
+        place: the same as the engine keeps it.
         entries: what is appended.
-        rows: the same as values of the entries' columns, but for chat and position.
+        rows: of each entry: id, note, body, as the table has them behind chat and position.
         size: characters in all bodies.
     """
 
     key: ChatKey
+    place: Place
     entries: Sequence[Entry]
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[tuple[Any, int, str]]
     size: int
 
 
@@ -57,31 +59,22 @@ class RowCodec:
             MessageTooLargeError: an entry is larger than the engine takes.
         """
         rows = [self._row(key, entry) for entry in entries]
-        return Append(key, entries, rows, sum(len(row["body"]) for row in rows))
+        size = sum(len(body) for _id, _note, body in rows)
+        return Append(key, self.statements.place(key), entries, rows, size)
 
-    def _row(self, key: ChatKey, entry: Entry) -> dict[str, Any]:
+    def _row(self, key: ChatKey, entry: Entry) -> tuple[Any, int, str]:
         body = encode_entry(entry)
-        self.check_size(key, body, f"message {entry.id!r}")
-        return {
-            "id": self.statements.id_value(entry.id),
-            "note": int(isinstance(entry, Note)),
-            "body": body,
-        }
-
-    def check_size(self, key: ChatKey, body: str, what: str) -> None:
-        """Refuse a body that the engine would not take, before anything is sent.
-
-        Raises:
-            MessageTooLargeError: it is too large.
-        """
         # At most four bytes a character, and MySQL's escapes double some of them.
-        if len(body) * 8 <= self.max_bytes:
-            return
+        if len(body) * 8 > self.max_bytes:
+            self._check_size(key, entry, body)
+        return self.statements.id_value(entry.id), int(isinstance(entry, Note)), body
+
+    def _check_size(self, key: ChatKey, entry: Entry, body: str) -> None:
         size = self._bytes_sent(body)
         if size > self.max_bytes:
             raise MessageTooLargeError(
-                f"{what} of the chat of {key} takes {size} bytes as it is stored; this database "
-                f"takes at most {self.max_bytes}. Nothing was stored",
+                f"message {entry.id!r} of the chat of {key} takes {size} bytes as it is stored; "
+                f"this database takes at most {self.max_bytes}. Nothing was stored",
                 key=key,
             )
 

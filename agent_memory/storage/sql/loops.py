@@ -13,7 +13,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.messages import ChatKey
-from agent_memory.storage.sql.appends import Appender, PendingAppend, groups
+from agent_memory.storage.sql.appends import PendingAppend, groups
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session
 
@@ -34,15 +34,13 @@ class LoopJobs:
         self._waiting: deque[PendingAppend] = deque()
         self._active = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._appender: Appender | None = None
 
     def run(self, job: Job[Any]) -> None:
         """Run a job at once."""
         self._spawn(job.run, self._session)
 
-    def append(self, appender: Appender, pending: PendingAppend) -> None:
+    def append(self, pending: PendingAppend) -> None:
         """Store an append, with others that wait if all groups are in flight."""
-        self._appender = appender
         self._waiting.append(pending)
         self._pump()
 
@@ -52,12 +50,12 @@ class LoopJobs:
             await asyncio.wait(self._tasks)
 
     def _pump(self) -> None:
-        while self._waiting and self._active < GROUPS_AT_ONCE and self._appender is not None:
+        while self._waiting and self._active < GROUPS_AT_ONCE:
             group = next(groups(self._waiting))
             for _ in group:
                 self._waiting.popleft()
             self._active += 1
-            task = self._spawn(self._appender.commit, self._session, group)
+            task = self._spawn(group[0].appender.commit, self._session, group)
             task.add_done_callback(self._group_done)
 
     def _group_done(self, _task: asyncio.Task[None]) -> None:
@@ -100,13 +98,13 @@ class PrivateLoop:
         self._call(self._jobs.run, job)
         return job.future
 
-    def append(self, appender: Appender, pending: PendingAppend) -> None:
+    def append(self, pending: PendingAppend) -> None:
         """Store an append; from any thread.
 
         Raises:
             StorageClosedError: the loop has been told to stop.
         """
-        self._call(self._jobs.append, appender, pending)
+        self._call(self._jobs.append, pending)
 
     def stop(self, dispose: Callable[[], Any]) -> Future[None]:
         """Let the thread end once all that waits is done; from any thread.
@@ -170,14 +168,14 @@ class CallersLoop:
         self._jobs.run(job)
         return job.future
 
-    def append(self, appender: Appender, pending: PendingAppend) -> None:
+    def append(self, pending: PendingAppend) -> None:
         """Store an append.
 
         Raises:
             InvalidRequestError: the caller runs in another loop.
         """
         self._check_loop()
-        self._jobs.append(appender, pending)
+        self._jobs.append(pending)
 
     async def drained(self) -> None:
         """Wait until nothing is waiting or in flight, if this is the loop."""

@@ -7,15 +7,15 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
-from agent_memory.storage.sql.compiling import Statement, StatementSet
+from agent_memory.storage.sql.compiling import Insertion, Statement, StatementSet
 
 
 class RecordStatements(StatementSet):
     """The statements about summary records; see :class:`StatementSet`."""
 
     @cached_property
-    def add(self) -> Statement:
-        """Insert one record."""
+    def add(self) -> Insertion:
+        """Insert records."""
         return self._adding(self.tables.records)
 
     @cached_property

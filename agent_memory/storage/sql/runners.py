@@ -61,8 +61,8 @@ class Runner(ABC):
     async def append(self, appender: Appender, append: Append) -> LogSlice:
         """Store an append, with others that wait at the same moment."""
         self._check_process()
-        pending = PendingAppend(append)
-        self._append(appender, pending)
+        pending = PendingAppend(append, appender)
+        self._append(pending)
         return await result_of(pending.future)
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Runner(ABC):
     def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]: ...
 
     @abstractmethod
-    def _append(self, appender: Appender, pending: PendingAppend) -> None: ...
+    def _append(self, pending: PendingAppend) -> None: ...
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -117,8 +117,8 @@ class ThreadRunner(Runner):
     def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
         return self._reader.submit(lambda session: session.read(work), key)
 
-    def _append(self, appender: Appender, pending: PendingAppend) -> None:
-        self._writer.append(appender, pending)
+    def _append(self, pending: PendingAppend) -> None:
+        self._writer.append(pending)
 
     async def close(self) -> None:
         """Finish what is waiting; then end the threads and close an engine of our own."""
@@ -160,8 +160,8 @@ class LoopRunner(Runner):
     def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(lambda _session: self._reading.read(work), key)
 
-    def _append(self, appender: Appender, pending: PendingAppend) -> None:
-        self._loop.append(appender, pending)
+    def _append(self, pending: PendingAppend) -> None:
+        self._loop.append(pending)
 
     async def close(self) -> None:
         """Finish what is waiting; then close the engine and end the thread."""
@@ -186,8 +186,8 @@ class CallersLoopRunner(Runner):
     def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(lambda _session: self._reading.read(work), key)
 
-    def _append(self, appender: Appender, pending: PendingAppend) -> None:
-        self._loop.append(appender, pending)
+    def _append(self, pending: PendingAppend) -> None:
+        self._loop.append(pending)
 
     async def close(self) -> None:
         """Finish what is waiting; the engine is the caller's."""

@@ -108,7 +108,8 @@ class Session:
 
     def _start(self, connection: Connection) -> None:
         if self._begin is not None:
-            connection.exec_driver_sql(self._begin)
+            # Straight to the driver: this stands before each save.
+            connection.connection.cursor().execute(self._begin)
 
     @contextlib.contextmanager
     def _connection(self) -> Generator[Connection]:

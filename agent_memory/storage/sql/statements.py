@@ -21,11 +21,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from agent_memory.storage.sql.compiling import Statement, StatementSet, bind
+from agent_memory.storage.sql.compiling import Insertion, Statement, StatementSet, bind
 from agent_memory.storage.sql.record_statements import RecordStatements
 from agent_memory.storage.sql.schema import KEY_COLUMNS, Tables
 
-HEAD_SIZES: Final = (64, 16, 4, 1)
+HEAD_SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
 """How many chats one head statement may touch: few sizes, so that few texts are prepared."""
 
 ID_SIZES: Final = (1, 8, 64, 512)
@@ -175,8 +175,8 @@ class Statements(StatementSet):
     # ------------------------------------------------------------------------------ entries
 
     @cached_property
-    def add_entry(self) -> Statement:
-        """Insert one entry."""
+    def add_entry(self) -> Insertion:
+        """Insert entries."""
         return self._adding(self.tables.entries)
 
     @cached_property

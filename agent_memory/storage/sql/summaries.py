@@ -33,17 +33,15 @@ def save(
     if head is None or not record.fits(head.floor, head.last):
         return False
     records = statements.records
-    row = records.newest.row(connection, {"chat": head.number})
-    number, newest = (0, None) if row is None else (row[0], statements.id_text(row[1]))
+    newest_row = records.newest.row(connection, {"chat": head.number})
+    number, newest = (
+        (0, None) if newest_row is None else (newest_row[0], statements.id_text(newest_row[1]))
+    )
     if newest == record.id or newest != replaces:
         return newest == record.id
-    values = {
-        "chat": head.number,
-        "number": number + 1,
-        "id": statements.id_value(record.id),
-        "body": encode_record(record),
-    }
-    records.add.run(connection, values)
+    body = encode_record(record)
+    row = (head.number, number + 1, statements.id_value(record.id), body)
+    records.add.run(connection, [row])
     return True
 
 

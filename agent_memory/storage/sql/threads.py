@@ -8,23 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import attrs
-
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
-from agent_memory.storage.sql.appends import MAX_ROWS, Appender, PendingAppend, groups
+from agent_memory.storage.sql.appends import MAX_ROWS, PendingAppend, commit_all
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session
 
 T = TypeVar("T")
-
-
-@attrs.frozen(eq=False)
-class _Commit:
-    """An append, on its way to a group with the same appender."""
-
-    appender: Appender
-    pending: PendingAppend
 
 
 class Worker:
@@ -53,13 +43,13 @@ class Worker:
         self._put(job)
         return job.future
 
-    def append(self, appender: Appender, pending: PendingAppend) -> None:
+    def append(self, pending: PendingAppend) -> None:
         """Let the thread store an append with others that wait.
 
         Raises:
             StorageClosedError: the worker has been told to stop.
         """
-        self._put(_Commit(appender, pending))
+        self._put(pending)
 
     def stop(self) -> Future[None]:
         """Let the thread end once all that waits is done; the future tells when it has."""
@@ -90,29 +80,22 @@ def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session) -> bool:
 
     A function of its own, so that no local variable keeps a large result alive while idle.
     """
-    commits: list[_Commit] = []
+    appends: list[PendingAppend] = []
     job = jobs.get()
     while True:
-        if isinstance(job, _Commit) and len(commits) < MAX_ROWS:
-            commits.append(job)
-        elif isinstance(job, _Commit):
-            _commit(commits, session)
-            commits = [job]
+        if isinstance(job, PendingAppend) and len(appends) < MAX_ROWS:
+            appends.append(job)
         else:
-            _commit(commits, session)
-            commits = []
+            commit_all(appends, session)
+            appends = []
             if job is None:
                 return False
-            job.run(session)
+            if isinstance(job, PendingAppend):
+                appends.append(job)
+            else:
+                job.run(session)
         try:
             job = jobs.get_nowait()
         except queue.Empty:
-            _commit(commits, session)
+            commit_all(appends, session)
             return True
-
-
-def _commit(commits: list[_Commit], session: Session) -> None:
-    if commits:
-        appender = commits[0].appender
-        for group in groups([commit.pending for commit in commits]):
-            appender.commit(session, group)
