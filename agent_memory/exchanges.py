@@ -109,7 +109,7 @@ class Trace:
                 self.waiting = {}
             self._call(index, facts)
             self._answer(index, facts)
-            if facts.has_results and facts.says and facts.role is _USER:
+            if facts.has_results and facts.says and facts.role is not _ASSISTANT:
                 # A word of the user's beside the results ends the wait like any other message.
                 self.waiting = {}
 

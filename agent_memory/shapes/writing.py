@@ -184,7 +184,8 @@ def _responses(role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
             drafts.append(Draft(speaker, content, extra))
         spoken.clear()
 
-    for part in held:
+    # A message item after a call would end the wait for its output.
+    for part in sorted(held, key=lambda part: part.kind == "call"):
         own_item = part.forms == RESPONSES
         if part.kind in ("text", "media") or (part.kind == "other" and not own_item):
             spoken.append(part)
