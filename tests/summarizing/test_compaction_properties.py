@@ -48,6 +48,8 @@ class Tracked:
         except InvalidSummaryError:
             assert self.view.newest(None) == before
             return
+        if snapshot.fresh and not compaction.cut:
+            return  # nothing would be replaced: no measure calls that a gain
         self.view.splice(snapshot, compaction, None)
         gone = {m.id for m in before if m.position is not None} - set(
             names(self.view.newest(None))
