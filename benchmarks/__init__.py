@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks`` lists them. Ratios are taken within one run."""
