@@ -7,7 +7,8 @@ import pytest
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.rules import repair, validate
-from agent_memory.shapes import parts, text_of
+from agent_memory.shapes import from_openai, parts, text_of, to_openai
+from agent_memory.turns import is_open
 from histories import SHAPES, Piece, Said, render
 
 MERGING = ("anthropic", "bedrock")
@@ -450,3 +451,40 @@ def test_results_inside_keep_what_is_not_blank():
     history = [*render([user(), calls("a")], "bedrock"), message("user", [result])]
     (held,) = repair(history, "bedrock")[2].content
     assert held["toolResult"]["content"] == [{"text": "[1, 2]"}, {"text": "x"}, {"json": {"a": 1}}]
+
+
+def test_calls_join_a_message_whose_dict_had_no_content():
+    """The text of the joined message is not lost to the mark for its absence."""
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    chat = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [{"id": "a", **call}]},
+        {"role": "assistant", "content": "and", "tool_calls": [{"id": "b", **call}]},
+        {"role": "tool", "tool_call_id": "a", "content": "1"},
+        {"role": "tool", "tool_call_id": "b", "content": "2"},
+    ]
+    joined = to_openai(repair(from_openai(chat), "openai"))[1]
+    assert joined["content"] == "and"
+    assert [each["id"] for each in joined["tool_calls"]] == ["a", "b"]
+
+
+def test_what_cannot_be_carried_ends_the_wait_all_the_same():
+    """A film beside the first result: Anthropic never sees it, but the second call is dead."""
+    blocks = [
+        {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}},
+        {"video": {"format": "mp4", "source": {"bytes": b"x"}}},
+    ]
+    history = [*render([user(), calls("a", "b")], "bedrock"), message("user", blocks)]
+    assert not is_open(history)
+    view = repair(history, "anthropic")
+    assert outline(view)[1:] == [("assistant", [("call", "a")]), ("user", [("result", "a")])]
+
+
+def test_words_between_two_calls_end_the_wait_among_responses_items():
+    """There they are an item of their own, and the call before it is dead."""
+    said = [user(), calls("a"), calls("b", text="and"), results("b")]
+    view = repair(render(said, "openai_chat"), "openai_responses")
+    assert validate(view, "openai_responses") == []
+    assert [part for _, held in outline(view) for part in held] == [
+        ("text", "hi"), ("text", "and"), ("call", "b"), ("result", "b"),
+    ]  # fmt: skip
