@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Awaitable, Generator
@@ -11,7 +12,7 @@ from typing import Any, Final, Protocol
 from agent_memory.errors import MissingDependencyError
 from agent_memory.storage.dynamodb.failures import translated, verdict_of
 
-_CONNECT_SECONDS: Final = 3.0
+_ATTEMPTS: Final = 3  # that may go unanswered before a request is given up
 
 
 class DynamoClient(Protocol):
@@ -71,6 +72,22 @@ def sdk_errors_of(table: str) -> Generator[None]:
         raise translated(error, table, None, stored=False) from error
 
 
+def _new_session() -> Any:
+    """Make a session of its own for each loop, since refreshing credentials belongs to a loop."""
+    sessions: Any = importlib.import_module("aiobotocore.session")
+    aioboto3: Any = importlib.import_module("aioboto3")
+    inner = sessions.get_session()
+    inner.register_component("data_loader", _loader(inner.get_config_variable("data_path")))
+    return aioboto3.Session(botocore_session=inner)
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Any:
+    """What reads the SDK's models of AWS, megabytes of JSON, once instead of once a store."""
+    loaders: Any = importlib.import_module("botocore.loaders")
+    return loaders.create_loader(data_path)
+
+
 async def connect(
     exits: AsyncExitStack,
     session: Any,
@@ -79,14 +96,12 @@ async def connect(
     seconds: float,
 ) -> DynamoClient:
     """Make a client that `exits` closes. Retries are ours: the SDK's hide what was applied."""
-    if session is None:
-        aioboto3: Any = importlib.import_module("aioboto3")
-        session = aioboto3.Session()
+    session = session or _new_session()
     settings: Any = importlib.import_module("botocore.config")
     config = settings.Config(
         retries={"total_max_attempts": 1},
-        connect_timeout=min(_CONNECT_SECONDS, seconds),
-        read_timeout=seconds,
+        connect_timeout=seconds / _ATTEMPTS,
+        read_timeout=seconds / _ATTEMPTS,
         parameter_validation=False,
         max_pool_connections=50,
     )

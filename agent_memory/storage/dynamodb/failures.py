@@ -79,8 +79,10 @@ _BY_NAME: Final = (
 
 def code_of(error: BaseException) -> str:
     """The service's error code, or ``""`` when the service did not answer."""
-    response: Any = getattr(error, "response", None)
-    return str(response["Error"].get("Code", "")) if isinstance(response, dict) else ""
+    response: Any = error.__dict__.get("response")
+    if not hasattr(response, "get"):  # errors of the connection may have one that is no answer
+        return ""
+    return str(response.get("Error", {}).get("Code", ""))
 
 
 def verdict_of(error: BaseException) -> Verdict | None:

@@ -48,8 +48,8 @@ class DynamoDbChatStorage(ChatStorage):
         ttl_attribute: the attribute that DynamoDB's TTL looks at; by default ``expires_at``.
         ttl_seconds: messages are gone so many seconds after they were saved; None keeps them.
             A chat that began without a limit keeps what it has, and what follows.
-        timeout: seconds, above 0, that a request waits for an answer, and after which a
-            failed one is not tried again.
+        timeout: seconds, above 0, after which a request that fails is not tried again; one
+            attempt waits a third of it for an answer.
         clock: returns the time as an aware datetime. Clocks of machines that share a table
             must agree to half an hour.
 
@@ -77,7 +77,7 @@ class DynamoDbChatStorage(ChatStorage):
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html
 
     **Limits.** A save holds up to 20,000 messages. Text beyond an item's 400 KB is compressed,
-    then split over as many as 250 items, about 100 MB in all; beyond, ``MessageTooLargeError``.
+    then split over as many as 350 items, about 100 MB in all; beyond, ``MessageTooLargeError``.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
 
     Raises:
@@ -99,7 +99,7 @@ class DynamoDbChatStorage(ChatStorage):
         create_table: bool = False,
         ttl_attribute: str | None = None,
         ttl_seconds: int | None = None,
-        timeout: float = 10.0,
+        timeout: float = 15.0,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         checked_options(table_name, ttl_attribute, ttl_seconds, timeout)

@@ -1,0 +1,337 @@
+"""DynamoDbChatStorage when requests are throttled, lost, cut or answered too late."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from dynamodb_faults import (
+    FaultyDynamoDb,
+    applies_then,
+    applies_then_cuts,
+    applies_then_cuts_after,
+    applies_then_hangs,
+    cuts,
+    first,
+    leaves_the_last_unprocessed,
+    refuses,
+    throttles,
+)
+
+from agent_memory import (
+    ConversationMessage,
+    DynamoDbChatStorage,
+    InvalidRequestError,
+    StorageUnavailableError,
+)
+
+IDS = ("user", "session", "agent")
+
+
+def user(text="hello"):
+    return ConversationMessage("user", text)
+
+
+def large(characters=900_000):
+    """A message that does not fit into an item, compressed or not."""
+    return user(random.Random(1).randbytes(characters // 2).hex())
+
+
+@pytest.fixture
+async def proxy(dynamodb_endpoint):
+    async with FaultyDynamoDb(dynamodb_endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def make(proxy, dynamodb_endpoint, dynamodb_table):
+    """Makes stores behind the proxy, or beside it."""
+    stores = []
+
+    def make(*, direct=False, **options):
+        url = dynamodb_endpoint if direct else proxy.url
+        stores.append(
+            DynamoDbChatStorage(dynamodb_table, endpoint_url=url, create_table=True, **options)
+        )
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        await store.aclose()
+
+
+@pytest.fixture
+async def storage(make, proxy):
+    storage = make()
+    await storage.fetch_chat(*IDS)
+    proxy.counted()
+    proxy.bodies.clear()
+    return storage
+
+
+async def contents(storage):
+    return [message.content for message in await storage.fetch_chat(*IDS)]
+
+
+async def table_items(storage):
+    """Return everything in the table."""
+
+    async def scan(backend):
+        return await backend.calls.scan(only=()).all()
+
+    return await storage._run(scan)
+
+
+async def parts(storage):
+    return [item for item in await table_items(storage) if item["sk"]["B"].startswith(b"p")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "InternalServerError",
+    ],
+)
+async def test_a_throttled_save_is_tried_again(storage, proxy, code):
+    """Three refusals, then it is stored, once."""
+    proxy.fail("PutItem", *[refuses(code)] * 3)
+    await storage.save_chat_message(*IDS, user())
+    assert proxy.counted()["PutItem"] == 4
+    assert await contents(storage) == ["hello"]
+
+
+async def test_a_throttled_read_is_tried_again(storage, proxy):
+    """Reads are retried like writes."""
+    await storage.save_chat_message(*IDS, user())
+    proxy.fail("Query", throttles, refuses("ServiceUnavailable", 503), cuts)
+    assert await contents(storage) == ["hello"]
+
+
+async def test_endless_throttling_ends_as_unavailable(make, proxy):
+    """After the time limit the error says that nothing was stored."""
+    storage = make(timeout=0.2)
+    await storage.save_chat_message(*IDS, user())
+    proxy.fail("PutItem", *[throttles] * 100)
+    with pytest.raises(StorageUnavailableError, match="ProvisionedThroughput") as caught:
+        await storage.save_chat_message(*IDS, user())
+    assert caught.value.stored is False
+    assert caught.value.key is not None
+
+
+@pytest.mark.parametrize(
+    "fault", [applies_then_cuts, applies_then("InternalServerError")], ids=["cut", "500"]
+)
+async def test_c16_a_save_that_was_applied_unanswered_is_recognised(storage, proxy, fault):
+    """The retry finds its own item at the place, and that is success."""
+    await storage.save_chat_message(*IDS, user("first"))
+    proxy.fail("PutItem", fault)
+    (saved,) = await storage.save_chat_message(*IDS, user("second"))
+    assert saved.position == 2
+    assert await contents(storage) == ["first", "second"]
+
+
+async def test_c16_a_save_that_timed_out_after_it_was_applied_is_recognised(make, proxy):
+    """The same when no answer comes in time."""
+    storage = make(timeout=1.5)
+    await storage.save_chat_message(*IDS, user("first"))
+    proxy.fail("PutItem", applies_then_hangs)
+    (saved,) = await storage.save_chat_message(*IDS, user("second"))
+    assert saved.position == 2
+    assert await contents(storage) == ["first", "second"]
+
+
+async def test_c16_a_batch_whose_fate_is_unknown_can_be_saved_again(make, proxy):
+    """``stored`` is None; the same save finds out what happened."""
+    storage = make(timeout=0.6)
+    await storage.save_chat_message(*IDS, user("first"))
+    batch = [user(str(number)) for number in range(100)]
+    proxy.fail("PutItem", *[applies_then_hangs] * 9)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_messages(*IDS, batch)
+    assert caught.value.stored is None
+    proxy._faults.clear()
+    saved = await storage.save_chat_messages(*IDS, batch)
+    assert [message.position for message in saved] == list(range(2, 102))
+    assert len(await contents(storage)) == 101
+
+
+async def test_an_unanswered_save_is_recognised_when_the_log_has_moved_on(storage, proxy, make):
+    """Also when others have appended more ids since than an item knows."""
+    other = make(direct=True)
+
+    async def others():
+        for number in range(70):
+            await other.save_chat_message(*IDS, user(f"other {number}"))
+
+    proxy.fail("PutItem", applies_then_cuts_after(others))
+    (saved,) = await storage.save_chat_message(*IDS, user("mine"))
+    assert saved.position == 1
+    assert (await contents(storage)).count("mine") == 1
+    assert len(await contents(storage)) == 71
+
+
+async def test_a_place_that_another_writer_took_is_no_success(storage, proxy, make):
+    """A refusal after a request that was lost may mean another's item."""
+    other = make(direct=True)
+
+    async def overtake():
+        await other.save_chat_message(*IDS, user("other"))
+
+    proxy.fail("PutItem", cuts, first(overtake))
+    (saved,) = await storage.save_chat_message(*IDS, user("mine"))
+    assert saved.position == 2
+    assert await contents(storage) == ["other", "mine"]
+
+
+async def test_losing_a_race_costs_a_look_and_another_try(storage, proxy, make):
+    """Two more requests, no more."""
+    await storage.save_chat_message(*IDS, user("first"))
+    other = make(direct=True)
+
+    async def overtake():
+        await other.save_chat_message(*IDS, user("other"))
+
+    proxy.counted()
+    proxy.fail("PutItem", first(overtake))
+    await storage.save_chat_message(*IDS, user("mine"))
+    assert proxy.counted() == {"PutItem": 2, "Query": 1}
+    assert await contents(storage) == ["first", "other", "mine"]
+
+
+async def test_a_writer_that_loses_every_race_says_so(make, proxy, dynamodb_table):
+    """The race is bounded by the store's time limit."""
+    storage = make(timeout=0.3)
+    await storage.save_chat_message(*IDS, user("first"))
+    proxy.fail("PutItem", *[refuses("ConditionalCheckFailedException")] * 200)
+    with pytest.raises(StorageUnavailableError, match="other writers") as caught:
+        await storage.save_chat_message(*IDS, user("mine"))
+    assert caught.value.stored is False
+
+
+async def test_unprocessed_parts_are_sent_again(storage, proxy):
+    """UnprocessedItems is no success."""
+    proxy.fail("BatchWriteItem", *[leaves_the_last_unprocessed] * 3)
+    await storage.save_chat_message(*IDS, message := large())
+    assert await contents(storage) == [message.content]
+
+
+async def test_parts_that_stay_unprocessed_end_as_unavailable(make, proxy):
+    """Nothing shows, nothing is left, and the next save is right."""
+    storage = make(timeout=0.3)
+    await storage.save_chat_message(*IDS, user("first"))
+    one_by_one = [leaves_the_last_unprocessed] * 60
+    proxy.fail("BatchWriteItem", *one_by_one)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_message(*IDS, large())
+    assert caught.value.stored is False
+    proxy._faults.clear()
+    await storage.save_chat_message(*IDS, user("second"))
+    assert await contents(storage) == ["first", "second"]
+
+
+async def test_parts_of_a_refused_append_are_removed(make, proxy):
+    """What was written for an item that never came is taken away."""
+    storage = make(timeout=0.2)
+    await storage.save_chat_message(*IDS, user("first"))
+    proxy.fail("PutItem", *[throttles] * 100)
+    with pytest.raises(StorageUnavailableError):
+        await storage.save_chat_message(*IDS, large())
+    assert await parts(storage) == []
+
+
+async def test_parts_of_an_append_that_lost_a_race_are_removed(storage, proxy, make):
+    """Only the parts of the item that shows are there."""
+    other = make(direct=True)
+
+    async def overtake():
+        await other.save_chat_message(*IDS, user("other"))
+
+    proxy.fail("PutItem", first(overtake))
+    await storage.save_chat_message(*IDS, message := large())
+    assert await contents(storage) == ["other", message.content]
+    tokens = {item["sk"]["B"][-12:-4] for item in await parts(storage)}
+    assert len(tokens) == 1
+
+
+async def test_a_trim_that_was_applied_unanswered_is_recognised(storage, proxy):
+    """The floor is raised once and the count is right."""
+    await storage.save_chat_messages(*IDS, [user(str(n)) for n in range(5)])
+    proxy.fail("PutItem", applies_then_cuts)
+    assert await storage.trim_chat(*IDS, 2) == 3
+    assert await contents(storage) == ["3", "4"]
+
+
+async def test_a_removal_that_fails_is_told_and_can_be_resumed(make, proxy):
+    """Deleted text is out of sight at once, and out of the table when the delete succeeds."""
+    storage = make(timeout=0.2)
+    for number in range(3):
+        await storage.save_chat_message(*IDS, user(f"secret {number}"))
+    proxy.fail("BatchWriteItem", *[throttles] * 100)
+    with pytest.raises(StorageUnavailableError):
+        await storage.delete_chat(*IDS)
+    assert await contents(storage) == []
+    proxy._faults.clear()
+    assert await storage.delete_chat(*IDS) == 0
+    assert not any("text" in item for item in await table_items(storage))
+
+
+async def test_a_service_that_is_not_there_is_unavailable(dynamodb_table, aws_credentials):
+    """Nothing listens: nothing was stored."""
+    url = "http://127.0.0.1:9"
+    async with DynamoDbChatStorage(dynamodb_table, endpoint_url=url, timeout=0.2) as storage:
+        with pytest.raises(StorageUnavailableError) as caught:
+            await storage.save_chat_message(*IDS, user())
+    assert caught.value.stored is False
+
+
+async def test_a_missing_table_says_how_to_make_one(dynamodb_endpoint, dynamodb_table):
+    """The error names create_table=True."""
+    store = DynamoDbChatStorage(dynamodb_table, endpoint_url=dynamodb_endpoint)
+    async with store as storage:
+        with pytest.raises(StorageUnavailableError, match="create_table=True") as caught:
+            await storage.save_chat_message(*IDS, user())
+    assert caught.value.stored is False
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [("AccessDeniedException", "allow dynamodb:"), ("UnrecognizedClientException", "credentials")],
+)
+async def test_a_refusal_for_good_is_not_tried_again(storage, proxy, code, advice):
+    """The error says what to check."""
+    proxy.fail("Query", refuses(code))
+    with pytest.raises(StorageUnavailableError, match=advice):
+        await storage.save_chat_message(*IDS, user())
+    assert proxy.counted() == {"Query": 1}
+
+
+async def test_a_refused_request_is_no_outage(storage, proxy):
+    """A table with other keys refuses requests as invalid."""
+    proxy.fail("Query", refuses("ValidationException"))
+    with pytest.raises(InvalidRequestError, match="'sk'"):
+        await storage.fetch_chat(*IDS)
+
+
+async def test_each_save_of_a_group_gets_the_error(make, proxy):
+    """Saves that shared an item that failed all fail, each for itself."""
+    storage = make(timeout=0.2)
+    await storage.save_chat_message(*IDS, user("first"))
+    proxy.fail("PutItem", *[throttles] * 200)
+    saves = [storage.save_chat_message(*IDS, user(str(n))) for n in range(5)]
+    outcomes = await asyncio.gather(*saves, return_exceptions=True)
+    assert all(isinstance(outcome, StorageUnavailableError) for outcome in outcomes)
+    proxy._faults.clear()
+    assert await contents(storage) == ["first"]
+
+
+async def test_retries_wait_for_random_times(storage, proxy, monkeypatch):
+    """Full jitter: from nothing up to a ceiling that doubles."""
+    ceilings = []
+    monkeypatch.setattr(random, "uniform", lambda low, high: ceilings.append(high) or 0)
+    proxy.fail("PutItem", *[throttles] * 4)
+    await storage.save_chat_message(*IDS, user())
+    assert ceilings == [0.02, 0.04, 0.08, 0.16]
