@@ -87,8 +87,8 @@ def die_at(count):
 
     def write_in_parts(file, data):
         tick()
-        for start in range(0, len(data), 100):
-            file.write(data[start : start + 100])
+        for start in range(0, len(data), 250):
+            file.write(data[start : start + 250])
             tick()
 
     file_disk.write_all = file_trimming.write_all = write_in_parts
