@@ -87,6 +87,8 @@ def make_async_engine(target: Target, options: EngineOptions) -> AsyncEngine:
     if target.family == "mysql":
         # Under the default, REPEATABLE READ, inserts lock the gaps beside them.
         ours["isolation_level"] = "READ COMMITTED"
+        # Sessions end every transaction themselves; a rollback to be sure is a round trip.
+        ours["pool_reset_on_return"] = None
     engine: AsyncEngine = _checked(create_async_engine, target.url, options.merged(ours))
     return engine
 

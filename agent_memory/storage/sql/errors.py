@@ -79,7 +79,7 @@ _POSTGRESQL: Final[Mapping[str, Failure]] = {
 
 _MYSQL: Final[Mapping[int, Failure]] = {
     # https://mariadb.com/kb/en/mariadb-error-code-reference/
-    1205: Failure.CONTENDED,  # lock wait timeout
+    1205: Failure.BUSY,  # lock wait timeout
     1213: Failure.CONTENDED,  # deadlock
     1020: Failure.CONTENDED,  # record has changed since last read
     1053: Failure.LOST,  # shutting down
@@ -116,12 +116,14 @@ _MYSQL: Final[Mapping[int, Failure]] = {
 def kind_of(error: BaseException) -> Failure:
     """Say what kind of failure a driver's or SQLAlchemy's error is."""
     if isinstance(error, DBAPIError):
+        if isinstance(error.orig, TimeoutError):
+            return Failure.BUSY
         if isinstance(error.orig, OSError):  # a driver that could not reach its server
             return Failure.LOST
         kind = _by_code(error.orig)
         lost = error.connection_invalidated and kind is Failure.OTHER
         return Failure.LOST if lost else kind
-    if isinstance(error, PoolTimeoutError):
+    if isinstance(error, PoolTimeoutError | TimeoutError):
         return Failure.BUSY
     if isinstance(error, OSError):
         return Failure.LOST

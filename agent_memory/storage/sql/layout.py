@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import Connection, inspect, select, update
 from sqlalchemy.schema import CreateTable
 
-from agent_memory.errors import StorageError
+from agent_memory.errors import StorageError, StorageUnavailableError
 from agent_memory.storage.sql.compiling import FAMILIES
 from agent_memory.storage.sql.schema import LAYOUT_VERSION, Tables
 
@@ -19,23 +19,19 @@ MIGRATIONS: Final[Mapping[int, Migration]] = {}
 
 # "agent_memory" as a number: the advisory lock under which tables are made and migrated.
 _LOCK: Final = int.from_bytes(b"agnt_mem", "big") >> 1
+_LOCK_SECONDS: Final = 20
 _LOCK_NAME: Final = "agent_memory_layout"
 
 
-def prepare(connection: Connection, tables: Tables, *, create: bool) -> None:
-    """Make sure that the tables are there, in the layout that this release knows.
+def is_ready(connection: Connection, tables: Tables) -> bool:
+    """Whether the tables are there; checks that they are in the layout that this release knows.
 
     Raises:
-        StorageError: they are missing and not to be made, or of another version.
+        StorageError: they are of another version, or the database cannot hold every text.
     """
     _check_encoding(connection)
     if not _is_there(connection, tables):
-        if not create:
-            raise StorageError(
-                f"the table {tables.layout.fullname!r} does not exist and create_tables is "
-                "False; make the tables once by opening a store with create_tables=True"
-            )
-        create_tables(connection, tables)
+        return False
     version = read_version(connection, tables)
     if version > LAYOUT_VERSION:
         raise StorageError(
@@ -47,12 +43,14 @@ def prepare(connection: Connection, tables: Tables, *, create: bool) -> None:
             f"the tables {tables.chats.fullname!r} … have the older layout {version}; make a "
             f"backup, then call `await storage.migrate()` once for layout {LAYOUT_VERSION}"
         )
+    return True
 
 
 def create_tables(connection: Connection, tables: Tables) -> None:
     """Make what is missing; others may do so at the same moment."""
     _lock(connection)
     try:
+        # In this order: the last one tells that the others are there.
         for table in tables.all:
             connection.execute(CreateTable(table, if_not_exists=True))
         if _stored_version(connection, tables) is None:
@@ -128,7 +126,9 @@ def _lock(connection: Connection) -> None:
     if family == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
     elif family == "mysql":
-        connection.exec_driver_sql(f"SELECT GET_LOCK('{_LOCK_NAME}', 60)")
+        got = connection.exec_driver_sql(f"SELECT GET_LOCK('{_LOCK_NAME}', {_LOCK_SECONDS})")
+        if got.scalar() != 1:
+            raise StorageUnavailableError("another process is making or migrating the tables")
 
 
 def _unlock(connection: Connection) -> None:

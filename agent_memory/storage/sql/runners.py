@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -97,16 +98,19 @@ class ThreadRunner(Runner):
         engine: where connections come from.
         own: whether it is ours: transactions begin with ``BEGIN IMMEDIATE``, each thread keeps
             its connection, and the engine is disposed of at the end.
+        patience: seconds after which there is no further attempt.
         one_thread: for a database in memory, which lives in one connection.
     """
 
-    def __init__(self, engine: Engine, *, own: bool, one_thread: bool) -> None:
+    def __init__(self, engine: Engine, *, own: bool, one_thread: bool, patience: float) -> None:
         super().__init__(engine)
         begin = "BEGIN IMMEDIATE" if own else None
         # SQLite's own waiting for a lock takes the place of further attempts.
         attempts = 1 if engine.dialect.name == "sqlite" else 4
-        writing = Session(engine, time.sleep, begin=begin, keep=own, attempts=attempts)
-        reading = Session(engine, time.sleep, keep=own, attempts=attempts)
+        session = partial(
+            Session, engine, time.sleep, keep=own, attempts=attempts, patience=patience
+        )
+        writing, reading = session(begin=begin), session()
         self._writer = Worker(writing, f"{_NAME}-writer")
         self._reader = self._writer if one_thread else Worker(reading, f"{_NAME}-reader")
         self._own = own
@@ -137,22 +141,26 @@ def _sleep_in_greenlet(seconds: float) -> None:
     await_only(asyncio.sleep(seconds))
 
 
-def _reading_session(engine: Engine) -> Session:
+def _greenlet_session(engine: Engine, patience: float) -> Session:
+    return Session(engine, _sleep_in_greenlet, patience=patience)
+
+
+def _reading_session(engine: Engine, patience: float) -> Session:
     # Without BEGIN and COMMIT, a read on PostgreSQL is one round trip instead of three; on
     # MySQL switching autocommit on would be a round trip of its own.
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="AUTOCOMMIT")
-    return Session(engine, _sleep_in_greenlet)
+    return _greenlet_session(engine, patience)
 
 
 class LoopRunner(Runner):
     """For an async engine of our own: a private thread with one event loop."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, patience: float) -> None:
         super().__init__(engine.sync_engine)
         self._dispose = engine.dispose
-        self._reading = _reading_session(engine.sync_engine)
-        self._loop = PrivateLoop(Session(engine.sync_engine, _sleep_in_greenlet), _NAME)
+        self._reading = _reading_session(engine.sync_engine, patience)
+        self._loop = PrivateLoop(_greenlet_session(engine.sync_engine, patience), _NAME)
 
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(work, key)
@@ -175,10 +183,10 @@ class LoopRunner(Runner):
 class CallersLoopRunner(Runner):
     """For a caller's async engine: tasks on the loop that first uses it."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, patience: float) -> None:
         super().__init__(engine.sync_engine)
-        self._reading = _reading_session(engine.sync_engine)
-        self._loop = CallersLoop(Session(engine.sync_engine, _sleep_in_greenlet))
+        self._reading = _reading_session(engine.sync_engine, patience)
+        self._loop = CallersLoop(_greenlet_session(engine.sync_engine, patience))
 
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(work, key)
@@ -199,11 +207,11 @@ class CallersLoopRunner(Runner):
 
 def make_runner(target: Target, options: EngineOptions) -> Runner:
     """Return the runner for a target; called in the loop that uses the store first."""
+    patience = options.timeout
     if isinstance(target.engine, AsyncEngine):
-        return CallersLoopRunner(target.engine)
-    if target.engine is not None:
-        return ThreadRunner(target.engine, own=False, one_thread=target.in_memory)
-    if target.family == "sqlite":
-        engine = make_sqlite_engine(target, options)
-        return ThreadRunner(engine, own=True, one_thread=target.in_memory)
-    return LoopRunner(make_async_engine(target, options))
+        return CallersLoopRunner(target.engine, patience)
+    if target.engine is not None or target.family == "sqlite":
+        own = target.engine is None
+        engine = target.engine or make_sqlite_engine(target, options)
+        return ThreadRunner(engine, own=own, one_thread=target.in_memory, patience=patience)
+    return LoopRunner(make_async_engine(target, options), patience)

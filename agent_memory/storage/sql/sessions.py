@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
@@ -36,6 +37,7 @@ class Session:
         keep: whether to keep one connection open instead of taking one from the pool each
             time; only for one thread's use.
         attempts: how often a function may be run when the failure allows it.
+        patience: seconds after which there is no further attempt.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Session:
         begin: str | None = None,
         keep: bool = False,
         attempts: int = len(_DELAYS) + 1,
+        patience: float,
     ) -> None:
         self.engine = engine
         self._pause = pause
@@ -53,6 +56,7 @@ class Session:
         self._keep = keep
         self._kept: Connection | None = None
         self._delays = _DELAYS[: attempts - 1]
+        self._patience = patience
 
     def transact(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
         """Run `work` in a transaction and commit it.
@@ -65,23 +69,17 @@ class Session:
         Raises:
             TransactionFailedError: it failed for good.
         """
-        stored: bool | None = False
-        for delay in (*self._delays, None):
-            committing = False
+
+        def once(connection: Connection) -> T:
+            self._start(connection)
+            result = work(connection)
             try:
-                with self._connection() as connection, _undone(connection):
-                    self._start(connection)
-                    result = work(connection)
-                    committing = True
-                    connection.commit()
-                    return result
+                connection.commit()
             except VENDOR_ERRORS as error:
-                if committing and not is_rolled_back(error):
-                    stored = None
-                if delay is None or not _again(error, stored=stored, repeatable=repeatable):
-                    raise TransactionFailedError(error, stored=stored) from error
-                self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
-        raise AssertionError("unreachable")
+                raise _CommitFailedError(error) from error
+            return result
+
+        return self._persist(once, repeatable=repeatable)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
@@ -89,14 +87,25 @@ class Session:
         Raises:
             TransactionFailedError: it failed for good.
         """
+        return self._persist(work, repeatable=True)
+
+    def _persist(self, once: Callable[[Connection], T], *, repeatable: bool) -> T:
+        stored: bool | None = False
+        deadline = time.monotonic() + self._patience
         for delay in (*self._delays, None):
             try:
-                with self._connection() as connection, _undone(connection):
-                    return work(connection)
-            except VENDOR_ERRORS as error:
-                if delay is None or not _again(error, stored=False, repeatable=True):
-                    raise TransactionFailedError(error, stored=False) from error
-                self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
+                with self._connection() as connection:
+                    return once(connection)
+            except _CommitFailedError as failed:
+                error = failed.error
+                if not is_rolled_back(error):
+                    stored = None
+            except VENDOR_ERRORS as caught:
+                error = caught
+            hopeless = not _again(error, stored=stored, repeatable=repeatable)
+            if hopeless or delay is None or time.monotonic() + delay > deadline:
+                raise TransactionFailedError(error, stored=stored) from error
+            self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
         raise AssertionError("unreachable")
 
     def close(self) -> None:
@@ -113,24 +122,34 @@ class Session:
 
     @contextlib.contextmanager
     def _connection(self) -> Generator[Connection]:
-        if not self._keep:
-            with self.engine.connect() as connection:
-                yield connection
-            return
-        if self._kept is None:
-            self._kept = self.engine.connect()
-        yield self._kept
+        connection = self._kept or self.engine.connect()
+        if self._keep:
+            self._kept = connection
+        try:
+            yield connection
+        except (_CommitFailedError, *VENDOR_ERRORS) as failed:
+            error = failed.error if isinstance(failed, _CommitFailedError) else failed
+            if kind_of(error) is Failure.LOST or isinstance(error, TimeoutError):
+                # It would only wait once more for a server that does not answer.
+                connection.invalidate(error)
+            raise
+        finally:
+            self._put_back(connection)
 
-
-@contextlib.contextmanager
-def _undone(connection: Connection) -> Generator[None]:
-    """Roll back what is not committed; SQLAlchemy does so itself for what the pool lends."""
-    try:
-        yield
-    finally:
-        # What matters is the error that brought us here, if any.
+    def _put_back(self, connection: Connection) -> None:
+        # What is not committed is rolled back. What matters is the error that brought us here,
+        # if any, not one of this.
         with contextlib.suppress(*VENDOR_ERRORS):
-            connection.rollback()
+            if self._keep:
+                connection.rollback()
+            else:
+                connection.close()
+
+
+class _CommitFailedError(Exception):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def _again(error: BaseException, *, stored: bool | None, repeatable: bool) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import attrs
 from sqlalchemy import Connection
 
-from agent_memory.errors import InvalidRequestError, StorageClosedError
+from agent_memory.errors import InvalidRequestError, StorageClosedError, StorageError
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice
 from agent_memory.storage.base import ChatStorage, Scope
@@ -154,8 +154,7 @@ class SqlChatStorage(ChatStorage):
     async def _open(self) -> None:
         runner = make_runner(self._target, self._options)
         try:
-            preparing = partial(layout.prepare, tables=self._tables, create=self._create_tables)
-            await runner.write(preparing, repeatable=True)
+            await self._prepare(runner)
             max_bytes = await runner.read(max_body_bytes)
         except BaseException:
             await runner.close()
@@ -163,6 +162,19 @@ class SqlChatStorage(ChatStorage):
         statements = Statements(self._tables, runner.engine.dialect)
         codec = RowCodec(statements, max_bytes)
         self._opened_parts = _Opened(runner, statements, codec, Appender(statements, codec))
+
+    async def _prepare(self, runner: Runner) -> None:
+        ready = partial(layout.is_ready, tables=self._tables)
+        if await runner.read(ready):
+            return
+        if not self._create_tables:
+            raise StorageError(
+                f"the table {self._tables.layout.fullname!r} does not exist and create_tables "
+                "is False; make the tables once by opening a store with create_tables=True"
+            )
+        creating = partial(layout.create_tables, tables=self._tables)
+        await runner.write(creating, repeatable=True)
+        await runner.read(ready)
 
     async def _close(self) -> None:
         opened, self._opened_parts = self._opened_parts, None
