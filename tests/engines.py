@@ -248,10 +248,24 @@ def answers(url: str) -> None:
         urllib.request.urlopen(url, timeout=2).close()
 
 
+# moto answers in threads and checks the condition of a write without a lock, so that two writers
+# can both be told that they were first. A real table never does that.
+_MOTO = """
+import sys, threading
+from moto import server
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
+answer, lock = Application.__call__, threading.Lock()
+def one_at_a_time(*arguments):
+    with lock:
+        return answer(*arguments)
+Application.__call__ = one_at_a_time
+server.main(sys.argv[1:])
+"""
+
+
 def emulator_command(kind: str, port: int) -> list[str]:
     if kind == "moto":
-        server = "import sys; from moto.server import main; main(sys.argv[1:])"
-        return [sys.executable, "-c", server, "-H", "127.0.0.1", "-p", str(port)]
+        return [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
     return [
         *dynalite_command(),
         *("--host", "127.0.0.1", "--port", str(port)),

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
@@ -27,7 +27,7 @@ class FaultyDynamoDb:
         self.bodies: list[tuple[str, dict[str, Any]]] = []
         self.url = ""
 
-    async def __aenter__(self) -> FaultyDynamoDb:
+    async def __aenter__(self) -> Self:
         self.closing = asyncio.Event()
         self._session = aiohttp.ClientSession(auto_decompress=False)
         application = web.Application(client_max_size=64 * 1024 * 1024)
