@@ -12,12 +12,14 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
 from agent_memory.errors import InvalidRequestError
+from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
     check_scope_ids,
+    check_session,
     checked_count,
     checked_messages,
     checked_note,
@@ -226,7 +228,7 @@ class ChatStorage(Lifecycle, ABC):
         agent id), which never reorders one chat. Messages are as they were saved, with their
         `agent_id`.
         """
-        check_scope_ids(user_id, session_id)
+        check_session(user_id, session_id)
         await self._ready()
         chats = await self._read_session(user_id, session_id)
         return merge_chats({key.agent_id: chat.messages for key, chat in chats.items()})
@@ -259,6 +261,7 @@ class ChatStorage(Lifecycle, ABC):
         self, user_id: str, session_id: str
     ) -> AsyncIterator[ConversationMessage]:
         """Yield what :meth:`fetch_all_chats` returns, holding a page of each chat at a time."""
+        check_session(user_id, session_id)
         agents = [info.key.agent_id async for info in self.list_chats(user_id, session_id)]
         streams = {agent: self.iter_chat(user_id, session_id, agent) for agent in agents}
         async for message in merge_streams(streams):
@@ -322,7 +325,12 @@ class ChatStorage(Lifecycle, ABC):
 
     @final
     async def delete_chats(self, user_id: str, session_id: str | None = None) -> int:
-        """Remove every chat of a user, or of one session; return how many messages went."""
+        """Remove every chat of a user, or of one session; return how many messages went.
+
+        Raises:
+            InvalidRequestError: `user_id` is none; there is no call that removes everybody's.
+        """
+        check_id(user_id, "user_id")
         infos = self.list_chats(user_id, session_id)
         keys = [info.key async for info in infos]
         return sum([await settle(self._forget(key, 0)) for key in keys])

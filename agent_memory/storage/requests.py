@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError
 from agent_memory.ids import check_id
@@ -24,14 +25,14 @@ def checked_messages(messages: object) -> list[ConversationMessage]:
         raise InvalidRequestError(
             f"new_messages must be a list of messages, not {type(messages).__name__}"
         )
-    batch = list(messages)
+    batch = list(cast("Iterable[object]", messages))
     for index, message in enumerate(batch):
         if not isinstance(message, ConversationMessage):
             raise InvalidRequestError(
                 f"new_messages[{index}] must be a ConversationMessage, not "
                 f"{type(message).__name__}; make one with ConversationMessage(role, content)"
             )
-    return batch
+    return cast("list[ConversationMessage]", batch)
 
 
 def checked_note(note: object) -> Note:
@@ -93,3 +94,13 @@ def check_scope_ids(user_id: object, session_id: object) -> None:
         if user_id is None:
             raise InvalidRequestError("session_id is given without user_id; give both")
         check_id(session_id, "session_id")
+
+
+def check_session(user_id: object, session_id: object) -> None:
+    """Check the ids that name one session: None would reach everybody's.
+
+    Raises:
+        InvalidRequestError: one is no id.
+    """
+    check_id(user_id, "user_id")
+    check_id(session_id, "session_id")

@@ -108,6 +108,22 @@ class KeyTests(ContractBase):
             with pytest.raises(InvalidRequestError):
                 await anext(storage.list_chats("u", bad))
 
+    async def test_c11_none_never_means_everybody(self, storage: ChatStorage) -> None:
+        """An id that somebody forgot to set neither reads nor deletes all there is."""
+        await save(storage, user("kept"))
+        nobody: Any = None
+        for call in (
+            lambda: storage.fetch_all_chats("user", nobody),
+            lambda: storage.fetch_all_chats(nobody, nobody),
+            lambda: anext(storage.iter_all_chats("user", nobody)),
+            lambda: anext(storage.iter_all_chats(nobody, nobody)),
+            lambda: storage.delete_chats(nobody),
+            lambda: storage.delete_chats(nobody, "session"),
+        ):
+            with pytest.raises(InvalidRequestError):
+                await call()
+        assert contents(await raw(storage)) == ["kept"]
+
     async def test_c12_an_unknown_chat_is_empty(self, storage: ChatStorage) -> None:
         """Reading what is not there gives nothing, and is no error."""
         assert await storage.fetch_chat(*ids()) == []
