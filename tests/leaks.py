@@ -15,6 +15,7 @@ from servers import kept_fds
 
 _FDS = Path("/proc/self/fd")
 _PATIENCE_SECONDS = 5.0  # a thread that was told to end needs a moment
+_GARBAGE_SECONDS = 0.1
 # Opened once in a process's life by the interpreter or a library, and meant to stay.
 _FOR_GOOD = ("/dev/urandom", "/dev/null", ".hypothesis", ".pyc")
 
@@ -32,15 +33,17 @@ class Snapshot:
 
     def left_over(self) -> list[str]:
         """What is there now and was not then, once it had time to end."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        pause = 0.001
-        while True:
-            left = self._new()
-            if not left or time.monotonic() > deadline:
-                return left
-            gc.collect()
+        begun, pause, collected = time.monotonic(), 0.001, False
+        while left := self._new():
+            waited = time.monotonic() - begun
+            if waited > _PATIENCE_SECONDS:
+                break
+            if waited > _GARBAGE_SECONDS and not collected:
+                gc.collect()  # slow, and needed only for what hangs in a circle
+                collected = True
             time.sleep(pause)  # polling threads that end, bounded above
-            pause = min(0.1, pause * 2)
+            pause = min(0.05, pause * 2)
+        return left
 
     def _new(self) -> list[str]:
         now = Snapshot.now()

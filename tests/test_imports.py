@@ -26,7 +26,7 @@ LAYERS = [
     {"text_tokens", "tokens", "clipping"},
     {"exchanges", "turns"},
     {"pairing", "rewriting", "repairs", "rules"},
-    {"compaction", "view", "explaining"},
+    {"answers", "compaction", "view", "explaining"},
     {"models"},
     {"summarizers", "fitting"},
     {"storage"},
