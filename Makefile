@@ -32,7 +32,7 @@ engines: $(VENV)/.has-test
 	sh tests/install_engines.sh $(BIN)/python
 
 test: engines
-	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 
 soak: engines
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)

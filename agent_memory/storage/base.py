@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
-from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
@@ -20,6 +19,7 @@ from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
     check_scope_ids,
     check_session,
+    checked_age,
     checked_count,
     checked_messages,
     checked_note,
@@ -346,7 +346,6 @@ class ChatStorage(Lifecycle, ABC):
         Raises:
             InvalidRequestError: it is negative or no timedelta.
         """
-        if not isinstance(older_than, timedelta) or older_than < timedelta(0):
-            raise InvalidRequestError(f"older_than must be a timedelta >= 0, not {older_than!r}")
+        checked_age(older_than)
         await self._ready()
         return await settle(self._purge(older_than))

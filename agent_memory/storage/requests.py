@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import cast
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError
@@ -79,6 +80,17 @@ def checked_count(value: object, name: str) -> int:
     """
     if type(value) is not int or value < 0:
         raise InvalidRequestError(f"{name} must be a whole number of at least 0, not {value!r}")
+    return value
+
+
+def checked_age(value: object) -> timedelta:
+    """Return a timedelta of at least 0.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
+    if not isinstance(value, timedelta) or value < timedelta(0):
+        raise InvalidRequestError(f"older_than must be a timedelta >= 0, not {value!r}")
     return value
 
 
