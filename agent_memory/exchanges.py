@@ -6,6 +6,7 @@ What :mod:`agent_memory.turns` is made of; the rules are told there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import attrs
@@ -57,40 +58,63 @@ class Facts(NamedTuple):
         return self.role is _USER and self.says and not self.has_results
 
 
-def facts_of(message: ConversationMessage) -> Facts:
-    """What matters of `message` for grouping."""
+def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None) -> Facts:
+    """What matters of `message` for grouping.
+
+    Args:
+        message: the message.
+        held: its parts, where they have been read already.
+    """
     content = message.content
     if isinstance(content, str) and not message.extra and message.role is not ParticipantRole.TOOL:
         return Facts(message.role, says=bool(content) and not content.isspace())
-    held = parts(message)
-    calls = dict.fromkeys(part.id for part in held if part.kind == "call" and part.id)
-    given = [part.id for part in held if part.kind == "result"]
+    calls: dict[str, None] = {}
+    waits: dict[str, None] = {}
+    given: list[str | None] = []
+    has_calls = says = acts = False
+    inside = parts(message) if held is None else held
+    # One plain loop: this is where the time of everything built on it goes.
+    for part in inside:
+        kind = part.kind
+        acts = acts or kind != "reasoning"
+        if kind == "text":
+            says = says or bool(part.text.strip())
+        elif kind == "media":
+            says = True
+        elif kind == "result":
+            given.append(part.id)
+        elif kind == "call":
+            has_calls = has_calls or not part.hosted
+            if part.id is not None:
+                calls[part.id] = None
+                if not part.hosted:
+                    waits[part.id] = None
     # A call that is answered within its own message (as of what the provider runs) is done.
-    results = tuple(call_id for call_id in given if call_id not in calls)
-    waits = dict.fromkeys(part.id for part in held if part.waits and part.id)
+    results = tuple([call_id for call_id in given if call_id not in calls])
+    answered = set(given)
+    role = message.role
     return Facts(
-        message.role,
+        role,
         calls=tuple(calls),
-        waits=tuple(call_id for call_id in waits if call_id not in given),
+        waits=tuple([call_id for call_id in waits if call_id not in answered]),
         results=results,
-        has_calls=any(part.kind == "call" and not part.hosted for part in held),
-        has_results=bool(results) or message.role is ParticipantRole.TOOL,
-        says=any(_says(part) for part in held),
-        only_thinks=message.role is _ASSISTANT
-        and bool(held)
-        and all(part.kind == "reasoning" for part in held),
+        has_calls=has_calls,
+        has_results=bool(results) or role is ParticipantRole.TOOL,
+        says=says,
+        only_thinks=role is _ASSISTANT and not acts and bool(inside),
     )
-
-
-def _says(part: Part) -> bool:
-    return part.kind == "media" or (part.kind == "text" and bool(part.text.strip()))
 
 
 class Trace:
     """One pass over a history: which neighbours belong together, and what became of the calls."""
 
-    def __init__(self, messages: Sequence[ConversationMessage]) -> None:
-        self.facts: Final = [facts_of(message) for message in messages]
+    def __init__(
+        self,
+        messages: Sequence[ConversationMessage],
+        held: Sequence[tuple[Part, ...]] | None = None,
+    ) -> None:
+        inside = repeat(None) if held is None else held
+        self.facts: Final = [*map(facts_of, messages, inside)]
         self.waiting: dict[str, int] = {}
         """Calls of the exchange at the end, and where they are."""
         self.surplus: list[CallSite] = []

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
+from agent_memory.exchanges import Trace, facts_of
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.shapes import Part
 from agent_memory.shapes.base import Shape
-from agent_memory.turns import open_calls
 
 PairingRule: TypeAlias = Literal[
     "result_placement", "unanswered_call", "orphaned_result", "duplicate_result", "duplicate_call"
@@ -24,12 +24,26 @@ def unpaired(
     messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], shape: Shape
 ) -> Iterator[Found]:
     """What is wrong with the calls and results of a history; `held` are its messages' parts."""
-    open_sites = {(site.index, site.id) for site in open_calls(messages)}
+    open_sites = open_sites_of(messages, held)
     if shape == "openai_responses":
         return _anywhere(held, open_sites)
     if shape == "openai_chat":
         return _following(messages, held, open_sites)
     return _adjacent(messages, held, open_sites)
+
+
+def open_sites_of(
+    messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]]
+) -> set[tuple[int, str]]:
+    """The calls that the end of a history waits for."""
+    start = len(messages)
+    while start:
+        start -= 1
+        facts = facts_of(messages[start], held[start])
+        if facts.asks or facts.answers_user:
+            break  # nothing before it waits any more
+    waiting = Trace(messages[start:], held[start:]).waiting
+    return {(start + index, call_id) for call_id, index in waiting.items()}
 
 
 def _waiting(inside: tuple[Part, ...]) -> list[str]:
@@ -59,7 +73,7 @@ def _result(
 
 
 def _unanswered(
-    index: int, calls: list[str], answered: set[str], open_sites: set[tuple[int, str | None]]
+    index: int, calls: list[str], answered: set[str], open_sites: set[tuple[int, str]]
 ) -> Iterator[Found]:
     for call_id in dict.fromkeys(calls):
         if call_id not in answered and (index, call_id) not in open_sites:
@@ -69,7 +83,7 @@ def _unanswered(
 def _adjacent(
     messages: Sequence[ConversationMessage],
     held: Sequence[tuple[Part, ...]],
-    open_sites: set[tuple[int, str | None]],
+    open_sites: set[tuple[int, str]],
 ) -> Iterator[Found]:
     """Anthropic and Bedrock: all results in the next message, at its beginning."""
     before: list[str] = []
@@ -90,7 +104,7 @@ def _adjacent(
 def _following(
     messages: Sequence[ConversationMessage],
     held: Sequence[tuple[Part, ...]],
-    open_sites: set[tuple[int, str | None]],
+    open_sites: set[tuple[int, str]],
 ) -> Iterator[Found]:
     """Chat Completions: a message of role tool for each call, right after them."""
     calls: list[str] = []
@@ -110,7 +124,7 @@ def _following(
 
 
 def _anywhere(
-    held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str | None]]
+    held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str]]
 ) -> Iterator[Found]:
     """Responses: an output for each call somewhere after it."""
     called: dict[str, int] = {}

@@ -75,15 +75,15 @@ class _Sieve:
     def sift(self) -> list[Atom]:
         before: ParticipantRole | None = None
         for index, message in enumerate(self._messages):
-            facts = facts_of(message)
+            inside = parts(message)
+            facts = facts_of(message, inside)
             self._head = self._head and facts.role in SYSTEM
             follows = before is _ASSISTANT is facts.role
-            self._take(index, facts, follows=follows)
+            self._take(self._legal(index, inside), facts, follows=follows)
             before = facts.role
         return _with_led_reasoning([atom for atom in self._atoms if atom.alive], self._shape)
 
-    def _take(self, index: int, facts: Facts, *, follows: bool) -> None:
-        held = self._legal(index)
+    def _take(self, held: list[Atom], facts: Facts, *, follows: bool) -> None:
         own = {atom.part.id for atom in held if atom.part.waits}
         late = [atom for atom in held if atom.part.answers and atom.part.id in own]
         given = [atom for atom in held if atom.part.answers and atom.part.id not in own]
@@ -99,10 +99,9 @@ class _Sieve:
         self._call(rest)
         self._answer(late)
 
-    def _legal(self, index: int) -> list[Atom]:
+    def _legal(self, index: int, held: tuple[Part, ...]) -> list[Atom]:
         """The parts of a message that the provider has a place for, by who may say them."""
         message = self._messages[index]
-        held = parts(message)
         own_form = fits(message, self._shape, held)
         speaker = self._speaker(message.role)
         atoms = [

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_memory import turns
+from agent_memory.pairing import open_sites_of
 from agent_memory.rules import repair, validate
 from agent_memory.shapes import parts
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
@@ -100,6 +101,13 @@ def test_c33_no_reasoning_becomes_the_neighbour_of_other_reasoning(history, prov
     for message in repair(history, provider):
         kinds = [part.kind for part in parts(message)]
         assert ("reasoning", "reasoning") not in list(pairwise(kinds))
+
+
+@given(history=ANY_HISTORY)
+def test_validation_and_turns_agree_on_what_is_open(history):
+    """Validation looks for it from the end, without reading the whole history again."""
+    sites = open_sites_of(history, [parts(message) for message in history])
+    assert sites == {(site.index, site.id) for site in turns.open_calls(history)}
 
 
 def steps(job, rounds, provider):
