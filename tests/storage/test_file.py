@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from functools import partial
 
@@ -164,14 +165,27 @@ async def test_another_writer_is_noticed(tmp_path):
 
 async def test_saves_that_wait_share_a_write(tmp_path, monkeypatch):
     """Of a hundred at once on one chat, those behind the first go to the disk together."""
-    syncs = []
+    syncs, gathered = [], threading.Event()
     real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda fd: (syncs.append(fd), real(fd)))
+
+    def sync(descriptor):
+        syncs.append(descriptor)
+        assert gathered.wait(60)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
     async with FileChatStorage(tmp_path) as storage:
-        saves = (storage.save_chat_message(*IDS, user(str(n))) for n in range(100))
-        stored = await asyncio.gather(*saves)
+        messages = [user(str(number)) for number in range(100)]
+        first = asyncio.ensure_future(storage.save_chat_message(*IDS, messages[0]))
+        while not syncs:
+            await asyncio.sleep(0)
+        rest = asyncio.gather(*(storage.save_chat_message(*IDS, m) for m in messages[1:]))
+        while len(storage._queues._waiting[KEY]) < 99:
+            await asyncio.sleep(0)
+        gathered.set()
+        stored = [await first, *await rest]
     assert sorted(message.position for (message,) in stored) == [*range(1, 101)]
-    assert len(syncs) < 20
+    assert len(syncs) == 2
 
 
 async def test_c17_a_bad_batch_in_a_group_fails_alone(tmp_path):
