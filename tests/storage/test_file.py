@@ -177,10 +177,10 @@ async def test_saves_that_wait_share_a_write(tmp_path, monkeypatch):
     async with FileChatStorage(tmp_path) as storage:
         messages = [user(str(number)) for number in range(100)]
         first = asyncio.ensure_future(storage.save_chat_message(*IDS, messages[0]))
-        while not syncs:
+        while not syncs:  # noqa: ASYNC110 - a thread tells
             await asyncio.sleep(0)
         rest = asyncio.gather(*(storage.save_chat_message(*IDS, m) for m in messages[1:]))
-        while len(storage._queues._waiting[KEY]) < 99:
+        while len(storage._queues._waiting[KEY]) < 99:  # noqa: ASYNC110
             await asyncio.sleep(0)
         gathered.set()
         stored = [await first, *await rest]
