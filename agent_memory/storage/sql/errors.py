@@ -141,13 +141,13 @@ def _by_code(error: Any) -> Failure:
         return _SQLITE.get(sqlite_code & 0xFF, _sqlite_by_text(error))
     if isinstance(error, sqlite3.DataError | OverflowError):
         return Failure.TOO_LARGE
+    arguments = getattr(error, "args", ())
+    if arguments and type(arguments[0]) is int:  # before the SQLSTATE, which says less on MySQL
+        return _MYSQL.get(arguments[0], Failure.OTHER)
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if isinstance(state, str):
         prefixes = (state, state[:3], state[:2])
         return next((_POSTGRESQL[p] for p in prefixes if p in _POSTGRESQL), Failure.OTHER)
-    arguments = getattr(error, "args", ())
-    if arguments and type(arguments[0]) is int:
-        return _MYSQL.get(arguments[0], Failure.OTHER)
     return Failure.OTHER
 
 

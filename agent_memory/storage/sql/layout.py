@@ -33,11 +33,6 @@ def is_ready(connection: Connection, tables: Tables) -> bool:
     if not _is_there(connection, tables):
         return False
     version = read_version(connection, tables)
-    if version > LAYOUT_VERSION:
-        raise StorageError(
-            f"the tables {tables.chats.fullname!r} … have layout {version}, made by a newer "
-            f"release; this one knows up to {LAYOUT_VERSION}. Upgrade agent-memory-storage"
-        )
     if version < LAYOUT_VERSION:
         raise StorageError(
             f"the tables {tables.chats.fullname!r} … have the older layout {version}; make a "
@@ -89,13 +84,18 @@ def read_version(connection: Connection, tables: Tables) -> int:
     """Return the version of the layout that is stored.
 
     Raises:
-        StorageError: none is.
+        StorageError: none is, or that of a newer release.
     """
     version = _stored_version(connection, tables)
     if version is None:
         raise StorageError(
             f"the table {tables.layout.fullname!r} is empty: these are no tables of this "
             "library; choose another table_prefix"
+        )
+    if version > LAYOUT_VERSION:
+        raise StorageError(
+            f"the tables {tables.chats.fullname!r} … have layout {version}, made by a newer "
+            f"release; this one knows up to {LAYOUT_VERSION}. Upgrade agent-memory-storage"
         )
     return version
 

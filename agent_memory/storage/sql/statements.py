@@ -199,15 +199,17 @@ class Statements(StatementSet):
     def read_last(self) -> Statement:
         """Read as :attr:`read`, the newest `newest` at most."""
         # A log has no gaps, so that places can be counted out; no engine has to sort for it.
-        start = self.tables.chats.c.last - self._bigint("newest")
-        return self._reading(self.tables.entries.c.position > start)
+        start, after = self.tables.chats.c.last - self._bigint("newest"), self._bigint("after")
+        # One lower bound: of two, SQLite begins at the first, and steps over the whole log.
+        return self._reading(start=case((start > after, start), else_=after))
 
-    def _reading(self, *bounds: ColumnElement[bool]) -> Statement:
+    def _reading(
+        self, *bounds: ColumnElement[bool], start: ColumnElement[int] | None = None
+    ) -> Statement:
         chats, entries = self.tables.chats, self.tables.entries
         mine = entries.c.chat == chats.c.number
-        joined = chats.outerjoin(
-            entries, and_(mine, entries.c.position > self._bigint("after"), *bounds)
-        )
+        above = entries.c.position > (self._bigint("after") if start is None else start)
+        joined = chats.outerjoin(entries, and_(mine, above, *bounds))
         columns = chats.c.number, chats.c.floor, entries.c.position, entries.c.body
         reading = select(*columns).select_from(joined).where(*self._key_is())
         return self._compile(reading.order_by(entries.c.position))

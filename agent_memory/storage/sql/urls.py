@@ -73,6 +73,7 @@ def parse_target(url_or_engine: object) -> Target:
     url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
     dialect = _dialect(url)
     family = _family(dialect.name)
+    _import_driver(url, dialect)
     if family != "sqlite" and not dialect.is_async:
         raise InvalidRequestError(
             f"{url.drivername!r} is a blocking driver; write {url.get_backend_name()}:// for "
@@ -100,13 +101,16 @@ def _parsed(text: str | URL) -> URL:
 
 def _dialect(url: URL) -> type[Dialect]:
     try:
-        dialect = url.get_dialect()
-        dialect.import_dbapi()
-        return dialect
+        return url.get_dialect()
     except NoSuchModuleError:
         raise InvalidRequestError(
             f"there is no database driver {url.drivername!r}; {_EXAMPLES}"
         ) from None
+
+
+def _import_driver(url: URL, dialect: type[Dialect]) -> None:
+    try:
+        dialect.import_dbapi()
     except ImportError as error:
         driver = url.get_driver_name()
         if driver not in _EXTRAS:
