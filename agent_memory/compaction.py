@@ -217,12 +217,18 @@ class Snapshot:
     def _exchanges(self, cut: int) -> dict[str, tuple[ConversationMessage, ...]]:
         """Map the id of each message before the cut to its whole group."""
         found: dict[str, tuple[ConversationMessage, ...]] = {}
+        # A stray result belongs to the message before it, be that a leading system message.
+        withheld = {self.tail[index].id for index in self._withheld}
         for messages, groups in (
             (self._before_tail, turns.group(self._before_tail)),
             (self.tail[:cut], [group for group in self._groups if group.stop <= cut]),
         ):
             for group in groups:
-                members = tuple(messages[group.start : group.stop])
+                members = tuple(
+                    member
+                    for member in messages[group.start : group.stop]
+                    if member.id not in withheld
+                )
                 if len(members) > 1:
                     found.update((member.id, members) for member in members)
         return found

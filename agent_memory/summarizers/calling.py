@@ -51,7 +51,8 @@ class SummarizerCall:
     def done(self) -> bool:
         """Whether nothing of the call goes on any more."""
         in_thread = self._thread_result is not None and not self._thread_result.done()
-        return self._task.done() and not in_thread
+        # A loop that was closed under the task will never end it.
+        return (self._task.done() or self._task.get_loop().is_closed()) and not in_thread
 
     async def answer(self, seconds: float | None) -> Any:
         """Wait for the answer.
@@ -67,7 +68,7 @@ class SummarizerCall:
         try:
             await asyncio.wait({self._task}, timeout=seconds)
         finally:
-            if not self._task.done():
+            if not self._task.done() and not self._task.get_loop().is_closed():
                 self._task.add_done_callback(_forget_outcome)
                 self._task.cancel()
         if not self._task.done():
@@ -97,6 +98,8 @@ def _in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
     def run() -> None:
         try:
             result = context.run(function, *arguments)
+        except StopIteration as error:  # no future takes one: whoever waits would wait for ever
+            outcome.set_exception(RuntimeError(f"the summarizer raised {error!r}"))
         except BaseException as error:  # noqa: BLE001  passed on to who waits, whatever it is
             outcome.set_exception(error)
         else:

@@ -41,6 +41,24 @@ class Flight:
 
 
 @attrs.define(eq=False)
+class Load:
+    """One read under way that makes a view.
+
+    Args:
+        ended: done when the read has ended, with whatever outcome.
+        loop: the loop that carries it out.
+    """
+
+    ended: Future[None] = attrs.field(factory=Future)
+    loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the loop that carried it was closed under it."""
+        return self.loop.is_closed()
+
+
+@attrs.define(eq=False)
 class Buffer:
     """What is held of one activated chat. Changed only under the lock of :class:`Buffers`.
 
@@ -54,10 +72,10 @@ class Buffer:
             installed.
         early: entries that saves of ours stored beyond a hole, which other saves of ours, still
             on their way back, usually fill.
-        loading: done when the read that loads the view has ended.
+        loading: the read under way that loads the view.
         attempted: whether a first compaction has ended, or was not needed.
         flight: the compaction under way.
-        call: a summarizer's call that goes on although its time is over.
+        calls: of summarizers; one may go on although its time is over.
         failures: attempts that failed in a row.
         waited_from: the newest position at the last attempt.
         wait: new messages to wait for since then.
@@ -70,10 +88,10 @@ class Buffer:
     stale: bool = False
     generation: int = 0
     early: dict[int, Entry] = attrs.field(factory=dict)
-    loading: Future[None] | None = None
+    loading: Load | None = None
     attempted: bool = False
     flight: Flight | None = None
-    call: SummarizerCall | None = None
+    calls: list[SummarizerCall] = attrs.field(factory=list)
     failures: int = 0
     waited_from: int = 0
     wait: int = 0
@@ -82,8 +100,8 @@ class Buffer:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way that needs this very buffer."""
-        busy = self.loading is not None or self.flight is not None
-        return not busy and (self.call is None or self.call.done())
+        loads = self.loading is not None and not self.loading.is_dead
+        return not loads and self.flight is None and all(call.done() for call in self.calls)
 
     @property
     def is_current(self) -> bool:

@@ -164,30 +164,35 @@ class ChatViews:
         if not buffer.attempted:
             await self._first_attempt(buffer)
             view = await self._reader.current(buffer, check=False)
-        return view.newest(limit)
+        return self._shown(view, limit)
 
     async def _fetch_inactive(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
         whole = await self._reader.whole(key, self._trigger.messages)
         if whole is not None and self._is_short(whole):
-            return whole.newest(limit)
+            return self._shown(whole, limit)
         buffer, is_new = self._buffers.get_or_add(key)
         view = await self._reader.current(buffer, check=False)
         if view.record_id is None and self._is_short(view):
             self._buffers.discard(buffer)
-            return view.newest(limit)
+            return self._shown(view, limit)
         if is_new:
             restored = view.record_id is not None
             await self._hooks.emit(Activated(key=key, messages=view.size, restored=restored))
         await self._first_attempt(buffer)
         while self._evicted:
             await self._hooks.emit(self._evicted.popleft())
-        return (await self._reader.current(buffer, check=False)).newest(limit)
+        return self._shown(await self._reader.current(buffer, check=False), limit)
+
+    def _shown(self, view: ChatView, limit: int | None) -> list[ConversationMessage]:
+        with self._buffers.lock:  # another thread may be changing it
+            return view.newest(limit)
 
     async def _first_attempt(self, buffer: Buffer) -> None:
         """Wait for the first compaction of a chat, together with all who fetch it meanwhile."""
         if buffer.attempted:
             return
-        flight = buffer.flight or self._compactor.start_if_due(buffer)
+        # Starting comes first: it notices that the loop of an earlier flight has been closed.
+        flight = self._compactor.start_if_due(buffer) or buffer.flight
         if flight is not None and (not self._background or self._is_far_over(buffer)):
             await _ended(flight)
 
@@ -207,7 +212,7 @@ class ChatViews:
 
     async def close(self) -> None:
         """Wait for the compactions under way, give up what is left of them, and hold nothing."""
-        flights = self._buffers.flights
+        flights = [flight for flight in self._buffers.flights if not flight.is_dead]
         if flights:
             waiting = [asyncio.ensure_future(_ended(flight)) for flight in flights]
             _, left = await asyncio.wait(waiting, timeout=self._limits.drain_timeout)

@@ -96,9 +96,11 @@ class Compactor:
             with span("compact", buffer.key) as attributes:
                 event = await self._compact(buffer, reason, started)
                 attributes["agent_memory.compaction.outcome"] = type(event).__name__
+            buffer.attempted = True  # who is told may fetch the chat, and must not wait for us
             await self._hooks.emit(event)
         except Exception as failure:  # noqa: BLE001  whatever it is, the chat goes on
             error = failure
+            buffer.attempted = True
             await self._hooks.emit(self._failed(buffer, failure, started))
         finally:
             with self._buffers.lock:

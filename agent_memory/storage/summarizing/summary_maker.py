@@ -166,13 +166,14 @@ class SummaryMaker:
     async def _ask_one(
         self, buffer: Buffer, snapshot: Snapshot, context_tokens: int, summarizer: Summarizer
     ) -> _Answer | None:
-        buffer.call = SummarizerCall(
+        call = SummarizerCall(
             summarizer,
             snapshot.history,
             keep_last=self._trigger.keep_last,
             context_tokens=context_tokens,
         )
-        returned = await buffer.call.answer(self._limits.summarizer_timeout)
+        buffer.calls = [*(other for other in buffer.calls if not other.done()), call]
+        returned = await call.answer(self._limits.summarizer_timeout)
         by = summarizer_name(summarizer)
         if not isinstance(summarizer, SummarizerObject):
             return _Answer(returned, by)

@@ -10,13 +10,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer
+from agent_memory.storage.summarizing.buffers import Buffer, Load
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -95,15 +94,17 @@ class ViewReader:
 
     async def _load(self, buffer: Buffer) -> None:
         """Make the view anew; those who come meanwhile wait for the same read."""
-        mine = Future[None]()
+        mine = Load()
         with self._lock:
             loading = buffer.loading
+            if loading is not None and loading.is_dead:
+                loading = None
             if loading is None:
                 buffer.loading = mine
                 buffer.stale = False
                 generation, seen = buffer.generation, buffer.seen
         if loading is not None:
-            await asyncio.shield(asyncio.wrap_future(loading))
+            await asyncio.shield(asyncio.wrap_future(loading.ended))
             return
         try:
             view = await self._make(buffer.key)
@@ -115,8 +116,9 @@ class ViewReader:
                         buffer.seen = min(seen, view.last)
         finally:
             with self._lock:
-                buffer.loading = None
-            mine.set_result(None)
+                if buffer.loading is mine:
+                    buffer.loading = None
+            mine.ended.set_result(None)
 
     async def _make(self, key: ChatKey) -> ChatView:
         record = await self.newest_record(key)
