@@ -40,6 +40,12 @@ if sys.platform == "win32":  # pragma: no cover - another platform
             return False
         return True
 
+    def unlock(descriptor: int) -> None:
+        """Give the lock back."""
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        with suppress(OSError):  # closing it does that too
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
     def nobody_writes(descriptor: int) -> bool:  # noqa: ARG001
         """Whether no writer is at work; not known here, where another file is locked."""
         return False
@@ -54,6 +60,10 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    def unlock(descriptor: int) -> None:
+        """Give the lock back."""
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def nobody_writes(descriptor: int) -> bool:
         """Whether no writer is at work."""
@@ -96,7 +106,7 @@ class ChatLock:
             self._lock_beside(opened, paths, key)
             file = _created(paths.log, paths, self.durability)
             while not self._is_mine(opened, file, paths, key):
-                file.close()
+                _release(file)
                 file = _created(paths.log, paths, self.durability)
             yield file
 
@@ -110,21 +120,29 @@ class ChatLock:
                 self._lock_beside(opened, paths, key)
                 file = _existing(paths.log)
             while file is not None and not self._is_mine(opened, file, paths, key):
-                file.close()
+                _release(file)
                 file = _existing(paths.log)
             yield file
 
     def _lock_beside(self, opened: ExitStack, paths: ChatPaths, key: ChatKey) -> None:
         if LOCKS_BESIDE:
-            beside = opened.enter_context(_created(paths.lock, paths, self.durability))
+            beside = _created(paths.lock, paths, self.durability)
+            opened.callback(_release, beside)
             _wait_for(beside, paths, key, self.timeout)
 
     def _is_mine(self, opened: ExitStack, file: FileIO, paths: ChatPaths, key: ChatKey) -> bool:
-        opened.callback(file.close)  # which gives the lock back
+        opened.callback(_release, file)
         if LOCKS_BESIDE:
             return True
         _wait_for(file, paths, key, self.timeout)
         return _is_in_place(file, paths)
+
+
+def _release(file: FileIO) -> None:
+    if not file.closed:
+        # A process forked meanwhile has the file open too, so closing it here is not enough.
+        unlock(file.fileno())
+        file.close()
 
 
 def _existing(path: str) -> FileIO | None:

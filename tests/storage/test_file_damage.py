@@ -178,6 +178,16 @@ async def test_c25_a_bad_line_at_the_end_keeps_its_position(log):
     assert b"####" in log.read_bytes()
 
 
+async def test_a_batch_whose_lines_disagree_on_its_length_is_damaged_not_torn(tmp_path):
+    """So nothing of it is cut."""
+    await saved(tmp_path, users(2), users(3, "batch "))
+    path = log_of(tmp_path)
+    *others, last = raw_lines(path)
+    path.write_bytes(b"".join(others) + last.replace(b'"batch_length":3', b'"batch_length":7'))
+    await saved(tmp_path, users(1, "after "))
+    assert [m.position for m in await fetched(tmp_path)] == [1, 2, 3, 4, 5, 6]
+
+
 async def test_c25_a_missing_line_leaves_a_gap(log):
     """Somebody deleted it with an editor."""
     lines = raw_lines(log)

@@ -17,6 +17,8 @@ from file_support import IDS, KEY, fetched, log_of, parsed_lines, problems, run,
 
 from agent_memory import ConversationMessage, FileChatStorage, StorageUnavailableError
 from agent_memory.storage import file_disk
+from agent_memory.storage.file_lock import ChatLock
+from agent_memory.storage.file_names import paths_of
 
 
 def user(content, **fields):
@@ -193,6 +195,17 @@ async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp
             assert len(await storage.fetch_chat(*IDS)) == 1
             fcntl.flock(held, fcntl.LOCK_UN)
             await storage.save_chat_message(*IDS, user("more"))
+
+
+async def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
+    """It has the file open as well, as a duplicated descriptor has."""
+    await saved(tmp_path, [user("hello")])
+    lock = ChatLock(timeout=1.0, durability="os")
+    with lock.hold(paths_of(tmp_path, KEY), KEY) as held:
+        duplicate = os.dup(held.fileno())
+    async with FileChatStorage(tmp_path, lock_timeout=1.0) as storage:
+        await storage.save_chat_message(*IDS, user("more"))
+    os.close(duplicate)
 
 
 async def test_the_names_of_new_files_go_to_the_disk(tmp_path, monkeypatch):
