@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final, Protocol
 
-from agent_memory.errors import MissingDependencyError
+from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.storage.dynamodb.failures import translated, verdict_of
 
 _ATTEMPTS: Final = 3  # that may go unanswered before a request is given up
@@ -63,9 +63,16 @@ def require_aioboto3() -> None:
 
 @contextmanager
 def sdk_errors_of(table: str) -> Generator[None]:
-    """Translate what the SDK raises while a client is made."""
+    """Translate what the SDK raises while a client is made.
+
+    Raises:
+        InvalidRequestError: it cannot be made of these values, such as a bad endpoint_url.
+        StorageUnavailableError: something that it needs is not there, such as a region.
+    """
     try:
         yield
+    except ValueError as error:
+        raise InvalidRequestError(f"DynamoDB table {table!r}: {error}") from error
     except Exception as error:  # sorted by the table in failures.py, right below
         if verdict_of(error) is None:
             raise

@@ -40,7 +40,6 @@ from agent_memory.storage.dynamodb.tails import (
 logger: Final = logging.getLogger(__name__)
 
 _LONGEST_RACE_PAUSE: Final = 0.05
-_MARGIN: Final = 256  # bytes, should AWS count something that its page does not tell
 _IN_THREAD: Final = 100_000  # characters from which compressing may hold up other chats
 
 
@@ -151,7 +150,7 @@ class LogWriter:
         """
         item = attrs.evolve(item, token=os.urandom(TOKEN_BYTES))
         header = {**self.attributes(key, item), "parts": {"N": "1"}, "text": {"S": ""}}
-        body = await _packed(text, ITEM_LIMIT - _MARGIN - size_of(header))
+        body = await _packed(text, ITEM_LIMIT - size_of(header))
         item = attrs.evolve(item, text=body.text, zipped=body.zipped, parts=len(body.parts))
         await self._put_parts(key, item, body)
         try:

@@ -7,7 +7,6 @@ import random
 
 import pytest
 from dynamodb_faults import (
-    FaultyDynamoDb,
     applies_then,
     applies_then_cuts,
     applies_then_cuts_after,
@@ -18,19 +17,13 @@ from dynamodb_faults import (
     refuses,
     throttles,
 )
+from dynamodb_table import IDS, contents, items_of, table_items, user
 
 from agent_memory import (
-    ConversationMessage,
     DynamoDbChatStorage,
     InvalidRequestError,
     StorageUnavailableError,
 )
-
-IDS = ("user", "session", "agent")
-
-
-def user(text="hello"):
-    return ConversationMessage("user", text)
 
 
 def large(characters=900_000):
@@ -39,26 +32,13 @@ def large(characters=900_000):
 
 
 @pytest.fixture
-async def proxy(dynamodb_endpoint):
-    async with FaultyDynamoDb(dynamodb_endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def make(proxy, dynamodb_endpoint, dynamodb_table):
+def make(make, proxy):
     """Makes stores behind the proxy, or beside it."""
-    stores = []
 
-    def make(*, direct=False, **options):
-        url = dynamodb_endpoint if direct else proxy.url
-        stores.append(
-            DynamoDbChatStorage(dynamodb_table, endpoint_url=url, create_table=True, **options)
-        )
-        return stores[-1]
+    def behind_or_beside(*, direct=False, **options):
+        return make(**options) if direct else make(endpoint_url=proxy.url, **options)
 
-    yield make
-    for store in stores:
-        await store.aclose()
+    return behind_or_beside
 
 
 @pytest.fixture
@@ -70,21 +50,8 @@ async def storage(make, proxy):
     return storage
 
 
-async def contents(storage):
-    return [message.content for message in await storage.fetch_chat(*IDS)]
-
-
-async def table_items(storage):
-    """Return everything in the table."""
-
-    async def scan(backend):
-        return await backend.calls.scan(only=()).all()
-
-    return await storage._run(scan)
-
-
 async def parts(storage):
-    return [item for item in await table_items(storage) if item["sk"]["B"].startswith(b"p")]
+    return await items_of(storage, b"p")
 
 
 @pytest.mark.parametrize(
