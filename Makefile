@@ -22,7 +22,7 @@ $(BIN)/python:
 
 # One stamp for each set of extras: installed once, and again when pyproject.toml changes.
 $(VENV)/.has-%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.has-cli
