@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +14,11 @@ from hypothesis import strategies as st
 from agent_memory import turns
 from agent_memory.pairing import open_sites_of
 from agent_memory.rules import repair, validate
-from agent_memory.shapes import parts
+from agent_memory.shapes import from_openai, parts
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
 ANY_HISTORY = st.one_of(histories(max_turns=10), mixtures())
+AIRLINE = Path(__file__).parents[2] / "shared" / "data" / "airline.jsonl"
 PROVIDERS = st.sampled_from(SHAPES)
 
 
@@ -135,3 +138,16 @@ def steps(job, rounds, provider):
 def test_twice_the_history_takes_twice_the_steps(job, provider):
     """Linear, also where every exchange is broken."""
     assert steps(job, 200, provider) <= 2.1 * steps(job, 100, provider)
+
+
+@pytest.mark.parametrize("provider", SHAPES)
+def test_c34_the_airline_conversations_are_fine_for_every_provider(provider):
+    """Real chats in OpenAI's form: nothing is lost on the way to a valid view."""
+    if not AIRLINE.exists():
+        pytest.skip("the airline conversations are not beside this checkout")
+    for line in AIRLINE.read_text(encoding="utf-8").splitlines():
+        history = from_openai(json.loads(line)["messages"])
+        view = repair(history, provider)
+        assert validate(view, provider) == []
+        spoken = [block for block in flattened(history) if block[1] != "text" or block[3].strip()]
+        assert [block for block in flattened(view) if block[1] != "text" or block[3]] == spoken
