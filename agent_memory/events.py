@@ -78,8 +78,9 @@ class CompactionSkipped(Event):
     """There was nothing to gain, or the chat changed meanwhile. The view is unchanged.
 
     Args:
-        reason: ``"nothing_to_gain"``, ``"not_yet"`` (the summarizer said so), ``"vetoed"``, or
-            ``"superseded"`` (the chat was deleted, trimmed or summarized by another meanwhile).
+        reason: ``"nothing_to_gain"``, ``"not_yet"`` (the summarizer said so), ``"vetoed"``,
+            ``"refused"`` (it summarized the run still being written), or ``"superseded"`` (the
+            chat was deleted, trimmed or summarized by another meanwhile).
         messages: messages in the view, head excluded.
         retry_after: new messages to wait for before the next attempt.
         duration: seconds, the summarizer's time included.
@@ -108,7 +109,8 @@ class CompactionRequest:
 
     Args:
         key: which chat.
-        reason: ``"trigger_at"``, ``"trigger_tokens"`` or ``"manual"``.
+        reason: ``"trigger_at"``, ``"trigger_tokens"``, ``"manual"``, or ``"context"`` (a
+            conversation's manager asks a summarizer that decides itself).
         history: what the summarizer would be given.
     """
 

@@ -1,13 +1,24 @@
-"""Going on from an earlier run of a thread."""
+"""Going on from an earlier run of a thread, in a session of its own."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from typing import Final
+
 import attrs
 
-from agent_memory.errors import InvalidRequestError
+from agent_memory.errors import InvalidRequestError, StorageConflictError, StorageError
+from agent_memory.ids import new_id
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import Covered, LogSlice, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.turns import runs
+
+_log = logging.getLogger(__name__)
+
+FORK: Final = "fork"
+"""The kind of the note that tells where a fork comes from."""
 
 
 async def fork(
@@ -15,29 +26,96 @@ async def fork(
 ) -> ChatKey:
     """Return the chat that goes on after a run: the thread itself, or a copy of its beginning.
 
-    The copy is written in one atomic step, with the same message ids.
+    The copy is written in one atomic step, with the same message ids, a note of where it comes
+    from, and the newest summary of what is copied.
 
     Raises:
-        InvalidRequestError: the thread has no such run, or the session of the fork is not empty.
+        InvalidRequestError: the thread has no such run, or the session of the fork is taken.
     """
-    found = storage.iter_chat(key.user_id, key.session_id, key.agent_id)
-    messages = [message async for message in found]
+    await storage._ready()
+    log = await storage._read(key)
+    messages = log.messages
     stop = _end_of_run(key, messages, after_run_id)
     if stop == len(messages):
         return key
     target = attrs.evolve(key, session_id=fork_session_id)
-    if await storage.fetch_chat_since(target.user_id, target.session_id, target.agent_id, 0):
-        raise InvalidRequestError(
-            f"the fork's session {fork_session_id!r} has messages already; give another id"
-        )
-    await storage.save_chat_messages(
-        target.user_id, target.session_id, target.agent_id, messages[:stop]
-    )
+    origin = {"session_id": key.session_id, "run_id": after_run_id, "token": new_id()}
+    # Always under the same id: of two forks into one session, at once, the other is refused.
+    note = Note(FORK, origin, id="fork")
+    taken = f"the fork's session {fork_session_id!r} is in use; give another fork_session_id"
+    if (await storage._read(target, last=1)).entries:
+        raise InvalidRequestError(taken)
+    try:
+        stored = await storage._save(target, [*messages[:stop], note])
+    except StorageConflictError as error:
+        raise InvalidRequestError(taken) from error
+    await _carry_summary(storage, key, target, log, stored)
     return target
 
 
 def _end_of_run(key: ChatKey, messages: list[ConversationMessage], run_id: str) -> int:
     ends = [block.stop for block in runs(messages) if messages[block.start].run_id == run_id]
     if not ends:
-        raise InvalidRequestError(f"the thread of {key} has no run {run_id!r} to go on after")
+        raise InvalidRequestError(
+            f"the thread of {key} has no run {run_id!r} to go on after; "
+            "its messages carry the run ids there are"
+        )
     return ends[-1]
+
+
+async def _carry_summary(
+    storage: ChatStorage, source: ChatKey, target: ChatKey, log: LogSlice, stored: LogSlice
+) -> None:
+    """Give the fork the newest summary that stands for nothing beyond what was copied.
+
+    Without it nothing is wrong: the fork would be summarized anew.
+    """
+    summaries = storage.summaries()
+    if summaries is None:
+        return
+    copies = {message.id: message for message in stored.messages}
+    pairs = [(m.position or 0, copies[m.id]) for m in log.messages if m.id in copies]
+    try:
+        for record in reversed(await summaries.list_summaries(source)):
+            moved = _moved(record, log.floor, pairs, stored.floor)
+            if moved is not None:
+                await summaries.save_summary(target, moved, replaces=None)
+                return
+    except StorageError as error:
+        _log.warning("the summary of %s was not copied to its fork: %s", source, error)
+
+
+def _moved(
+    record: SummaryRecord,
+    floor: int,
+    pairs: Sequence[tuple[int, ConversationMessage]],
+    new_floor: int,
+) -> SummaryRecord | None:
+    """Return a record as it stands in the fork; None if it stands for more than was copied.
+
+    Args:
+        record: of the thread.
+        floor: the thread's.
+        pairs: what was copied: the position in the thread, and the message in the fork.
+        new_floor: the fork's.
+    """
+    by_id = {message.id: message for _, message in pairs}
+    if record.floor != floor or not floor < record.position <= pairs[-1][0]:
+        return None
+    if any(message.id not in by_id for message in record.head):
+        return None
+    reached = [message for old, message in pairs if old <= record.position]
+    covered = [m for old, m in pairs if record.covered.first <= old <= record.covered.last]
+    if not reached or not covered:
+        return None
+    return attrs.evolve(
+        record,
+        id=new_id(),
+        replaces=None,
+        head=tuple(by_id[message.id] for message in record.head),
+        position=reached[-1].position or 0,
+        message_id=reached[-1].id,
+        floor=new_floor,
+        covered=Covered(covered[0].position or 0, covered[-1].position or 0, record.covered.count),
+        usage=None,  # the fork did not pay for it
+    )

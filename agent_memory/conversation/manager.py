@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Literal
 
 from agent_memory.conversation.branching import fork
-from agent_memory.conversation.notes import RunNote, read_note, total_usage
-from agent_memory.conversation.occupancy import Occupancy
-from agent_memory.conversation.run import ConversationRun
-from agent_memory.conversation.run_summaries import RunSummaries
+from agent_memory.conversation.notes import counts_since_note, newest_note, total_usage
+from agent_memory.conversation.occupancy import inherited
+from agent_memory.conversation.pacing import Paces
+from agent_memory.conversation.run import ConversationRun, MakeSummaries
+from agent_memory.conversation.run_log import RunLog
+from agent_memory.conversation.run_summaries import RunSummaries, Summarizing
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.conversation.threads import ThreadInfo, list_threads
 from agent_memory.errors import InvalidRequestError
 from agent_memory.events import CompactionRequest, Event
 from agent_memory.ids import check_id, new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.records import LogSlice
+from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.hooks import Hooks
+from agent_memory.storage.summarizing.open_run import OpenRun
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import OpenRun, SummaryMaker
+from agent_memory.storage.summarizing.summary_maker import SummaryMaker
 from agent_memory.storage.summarizing.view_reader import ViewReader
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, SummarizerObject, check_summarizer
@@ -32,6 +35,7 @@ from agent_memory.tokens import TokenCounter, guarded
 from agent_memory.view import ChatView
 
 _RECENT: Final = 64  # entries read to find the note of the run before
+_MOST_PACES: Final = 1_000  # threads whose attempts are remembered
 
 
 class ConversationManager:
@@ -48,12 +52,14 @@ class ConversationManager:
         fallback: another summarizer that stands in when the first one fails.
         summarizer_timeout: seconds a summarizer may take; None for no limit.
         max_summary_tokens: a longer summary is cut in its middle; None for no limit.
+        max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
+            no limit.
         on_summarizer_error: ``"log"``, or ``"raise"``: ``run.messages()`` raises after the
             messages are stored.
         on_event: told of each :class:`~agent_memory.events.Event`.
         before_compaction: asked before the summarizer is; ``False`` vetoes.
-        shared: whether ``run.messages()`` first reads what other writers stored; None for what
-            the store's `scope` suggests.
+        shared: whether ``run.messages()`` first reads what other writers stored, other runs of
+            the thread in this process among them.
 
     Raises:
         InvalidRequestError: an argument is none of what is said above.
@@ -70,10 +76,11 @@ class ConversationManager:
         fallback: Summarizer | None = None,
         summarizer_timeout: float | None = 60.0,
         max_summary_tokens: int | None = 8_000,
+        max_head_tokens: int | None = None,
         on_summarizer_error: Literal["log", "raise"] = "log",
         on_event: Callable[[Event], object] | None = None,
         before_compaction: Callable[[CompactionRequest], object] | None = None,
-        shared: bool | None = None,
+        shared: bool = True,
     ) -> None:
         _check_storage(storage)
         if on_summarizer_error not in ("log", "raise"):
@@ -85,20 +92,28 @@ class ConversationManager:
                 check_summarizer(given, name)
         self._storage = storage
         self._counter = guarded(token_counter)
-        self._hooks = Hooks(on_event, before_compaction)
         self._strict = on_summarizer_error == "raise"
-        self._shared = storage.scope != "process" if shared is None else shared
-        self._trigger = Trigger(trigger_at=trigger_at, keep_last=keep_last)
-        self._decides = isinstance(summarizer, SummarizerObject)
+        self._shared = shared
+        self._paces = Paces(_MOST_PACES)
+        hooks = Hooks(on_event, before_compaction)
+        trigger = Trigger(trigger_at=trigger_at, keep_last=keep_last)
         limits = Limits(
-            summarizer_timeout=summarizer_timeout, max_summary_tokens=max_summary_tokens
+            summarizer_timeout=summarizer_timeout,
+            max_summary_tokens=max_summary_tokens,
+            max_head_tokens=max_head_tokens,
         )
         lock = threading.RLock()
         self._reader = ViewReader(storage, lock, None, None)
-        self._installer = SummaryInstaller(storage, lock, self._reader, self._trigger)
-        self._maker = SummaryMaker(
-            summarizer or _keep_all, fallback, self._trigger, limits, self._counter
-        )
+        self._summarizing = None
+        if summarizer is not None:
+            self._summarizing = Summarizing(
+                SummaryMaker(summarizer, fallback, trigger, limits, self._counter),
+                SummaryInstaller(storage, lock, self._reader, trigger),
+                self._reader,
+                trigger,
+                isinstance(summarizer, SummarizerObject),
+                hooks,
+            )
 
     @property
     def storage(self) -> ChatStorage:
@@ -131,51 +146,57 @@ class ConversationManager:
             InvalidRequestError: an id is none, or the thread has no run `after_run_id`.
         """
         key = ChatKey(user_id, session_id, agent_id)
-        run = new_id() if run_id is None else check_id(run_id, "run_id")
+        run_id = new_id() if run_id is None else check_id(run_id, "run_id")
         if after_run_id is not None:
             key = await fork(self._storage, key, after_run_id, fork_session_id or new_id())
         await self._storage._ready()
         buffer = Buffer(key)
+        recent = await self._load(buffer)
         view = await self._reader.current(buffer, check=False)
-        recent = await self._storage._read(key, last=_RECENT)
+        run = OpenRun(run_id, _start_of(view, run_id))
+        buffer.run_start = run.start
+        records = await self._records(key, view, recent)
+        counts = _counts(view, recent)
         return ConversationRun(
-            self._storage,
-            OpenRun(run, view.last),
-            buffer=buffer,
-            reader=self._reader,
-            summaries=self._summaries(),
-            occupancy=await self._occupancy(key, view, recent),
-            counts=_counts(recent),
-            shared=self._shared,
-        )
-
-    def _summaries(self) -> RunSummaries:
-        return RunSummaries(
-            self._maker,
-            self._installer,
-            trigger=None if self._decides else self._trigger,
-            counter=self._counter,
-            hooks=self._hooks,
+            run_id,
+            buffer,
+            RunLog(self._storage, self._reader, buffer, counts, shared=self._shared),
+            inherited(self._counter, view, recent, records),
+            self._summaries_of(key, run, records),
             strict=self._strict,
         )
 
-    async def _occupancy(self, key: ChatKey, view: ChatView, recent: LogSlice) -> Occupancy:
-        """Return what the run before left, or what the view itself tells."""
-        found = _newest_note(recent)
-        if found is None:
-            occupancy = Occupancy(self._counter)
-            for message in view.newest(None):
-                occupancy.add([message])
-                if message.usage is not None and (message.position or 0) > view.reach:
-                    occupancy.report(message.usage)
-            return occupancy
-        index, note = found
-        occupancy = Occupancy(self._counter, note.context_tokens)
-        record = await self._reader.newest_record(key)
-        if record is not None and record.created_at > recent.entries[index].timestamp:
-            occupancy.summarize(record.tokens_before, record.tokens_after)
-        occupancy.add(LogSlice(recent.entries[index + 1 :]).messages)
-        return occupancy
+    async def _load(self, buffer: Buffer) -> LogSlice:
+        """Load the view, and return the newest entries of the log."""
+        await self._reader.current(buffer, check=False)
+        recent = await self._storage._read(buffer.key, last=_RECENT)
+        buffer.saved(recent)  # it may be newer than the view
+        return recent
+
+    def _summaries_of(
+        self, key: ChatKey, run: OpenRun, records: Sequence[SummaryRecord]
+    ) -> MakeSummaries | None:
+        tools = self._summarizing
+        if tools is None:
+            return None
+        record = records[-1] if records else None
+        return lambda bill: RunSummaries(tools, run, self._paces.of(key), record, bill)
+
+    async def _records(
+        self, key: ChatKey, view: ChatView, recent: LogSlice
+    ) -> list[SummaryRecord]:
+        """Return the records since the newest note, or all, up to the one that is shown."""
+        summaries = self._storage.summaries()
+        newest = await self._reader.newest_record(key) if view.record_id else None
+        if summaries is None or newest is None:
+            return []
+        noted = newest_note(recent.entries)
+        known = None if noted is None else noted[1].record_id
+        if newest.id == view.record_id and (newest.replaces is None or newest.id == known):
+            return [newest]
+        records = await summaries.list_summaries(key)
+        shown = [index for index, record in enumerate(records) if record.id == view.record_id]
+        return records[: shown[-1] + 1] if shown else []
 
     # ---------------------------------------------------------------------------- looking back
 
@@ -222,25 +243,20 @@ class ConversationManager:
         return total
 
 
-def _newest_note(recent: LogSlice) -> tuple[int, RunNote] | None:
-    for index in range(len(recent.entries) - 1, -1, -1):
-        note = read_note(recent.entries[index])
-        if note is not None:
-            return index, note
-    return None
+def _start_of(view: ChatView, run_id: str) -> int:
+    """Return the position before a run: that of its block if the log ends with it already."""
+    start = view.last
+    for message in reversed(view.tail):
+        if message.run_id != run_id:
+            break
+        start = (message.position or 1) - 1
+    return start
 
 
-def _counts(recent: LogSlice) -> ThreadCounts | None:
-    if len(recent.entries) < _RECENT:  # this is the whole log
-        counts = ThreadCounts()
-        counts.add(recent.entries)
-        return counts
-    return ThreadCounts.since_note(recent.entries, recent.floor)
-
-
-def _keep_all(history: list[ConversationMessage], keep_last: int) -> list[ConversationMessage]:
-    _ = keep_last
-    return history
+def _counts(view: ChatView, recent: LogSlice) -> ThreadCounts | None:
+    if view.reach == view.floor:  # it shows the whole thread
+        return ThreadCounts().and_also(view.tail)
+    return counts_since_note(recent.entries, recent.floor)
 
 
 def _check_storage(storage: object) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import attrs
 
+from agent_memory.conversation.thread_counts import ThreadCounts
+from agent_memory.errors import InvalidRequestError
+from agent_memory.ids import check_id
 from agent_memory.messages import Usage
-from agent_memory.records import Note
+from agent_memory.records import Entry, Note
 
 RUN: Final = "run"
 """The kind of the notes that runs leave."""
+
+
+def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_id(value, attribute.name)
+
+
+def _whole(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is not int or value < 0:
+        raise InvalidRequestError(f"{attribute.name} must be an int of at least 0, not {value!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -22,45 +34,80 @@ class RunNote:
         run_id: which run.
         usage: what it spent since its note before, if there was one.
         context_tokens: how full the model's context was at that moment.
-        runs: how many runs the thread had; None if that was not known.
-        messages: how many messages the thread had; None if that was not known.
-        floor: the chat's floor then; at another one `runs` and `messages` are void.
+        record_id: the id of the summary record that the run's view showed, None without one.
+        floor: the chat's floor then; at another one the context was another.
+        counts: of the thread up to this note; None if they were not known.
+        position: where the note was meant to be. Elsewhere somebody else has written something
+            before it that it does not count, and `counts` are void.
+
+    Raises:
+        InvalidRequestError: a figure is negative, or something is of another type.
     """
 
-    run_id: str
-    usage: Usage
-    context_tokens: int
-    runs: int | None = None
-    messages: int | None = None
-    floor: int = 0
+    run_id: str = attrs.field(validator=_id)
+    usage: Usage = attrs.field(validator=attrs.validators.instance_of(Usage))
+    context_tokens: int = attrs.field(validator=_whole)
+    record_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_id))
+    floor: int = attrs.field(default=0, validator=_whole)
+    counts: ThreadCounts | None = None
+    position: int = attrs.field(default=0, validator=_whole)
 
     def to_note(self) -> Note:
         """Return the note to be stored."""
-        return Note(
-            RUN,
-            {
-                "run_id": self.run_id,
-                "usage": attrs.asdict(self.usage),
-                "context_tokens": self.context_tokens,
-                "runs": self.runs,
-                "messages": self.messages,
-                "floor": self.floor,
-            },
-        )
+        return Note(RUN, attrs.asdict(self))
+
+    def counts_at(self, position: int | None, floor: int) -> ThreadCounts | None:
+        """Return the thread's counts up to this note, or None if they are not known.
+
+        Args:
+            position: where the note is.
+            floor: the chat's floor now.
+        """
+        return self.counts if (position, floor) == (self.position, self.floor) else None
 
 
 def read_note(entry: object) -> RunNote | None:
     """Return what a run's note says; None for any other entry, or one that says it otherwise."""
     if not isinstance(entry, Note) or entry.kind != RUN:
         return None
-    fields: dict[str, Any] = {
-        field.name: entry.data.get(field.name) for field in attrs.fields(RunNote)
-    }
+    known = {field.name: entry.data[field.name] for field in _FIELDS if field.name in entry.data}
     try:
-        fields["usage"] = Usage(**fields["usage"])
-        return RunNote(**fields)
-    except (TypeError, ValueError):
-        return None
+        known["usage"] = Usage(**known["usage"])
+        if known.get("counts") is not None:
+            known["counts"] = ThreadCounts(**known["counts"])
+        return RunNote(**known)
+    except (TypeError, ValueError, KeyError):
+        return None  # an application may keep notes of that kind, too
+
+
+_FIELDS: Final = attrs.fields(RunNote)
+
+
+def newest_note(entries: Sequence[Entry]) -> tuple[int, RunNote] | None:
+    """Return the newest note of a run among entries, with its index."""
+    for index in range(len(entries) - 1, -1, -1):
+        note = read_note(entries[index])
+        if note is not None:
+            return index, note
+    return None
+
+
+def counts_since_note(entries: Sequence[Entry], floor: int) -> ThreadCounts | None:
+    """Count a thread from the newest note on that tells, without reading what lies before it.
+
+    Args:
+        entries: the newest entries, in order.
+        floor: the chat's floor now.
+
+    Returns:
+        None if no note among them tells.
+    """
+    for index in range(len(entries) - 1, -1, -1):
+        note = read_note(entries[index])
+        counts = None if note is None else note.counts_at(entries[index].position, floor)
+        if counts is not None:
+            return counts.and_also(entries[index + 1 :])
+    return None
 
 
 def total_usage(entries: Iterable[object]) -> Usage:

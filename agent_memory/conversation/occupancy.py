@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+from agent_memory.conversation.notes import newest_note
 from agent_memory.messages import ConversationMessage, Usage
+from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.tokens import TokenCounter
+from agent_memory.view import ChatView
+
+_MOST_OVER: Final = 2  # estimates err high, by less than this factor
 
 
 class Occupancy:
@@ -20,21 +26,126 @@ class Occupancy:
         self._counter = counter
         self._reported = reported
         self._since = 0
+        self._estimates: dict[str, int] = {}
+        self._is_blind = False
 
     @property
     def tokens(self) -> int:
         """The last report's prompt and reply, and an estimate of everything added since."""
-        return self._reported + self._since
+        return max(0, self._reported + self._since)
 
-    def report(self, usage: Usage) -> None:
-        """Take over what a provider reported: its prompt and reply are the context now."""
-        self._reported = usage.total_tokens
-        self._since = 0
+    def report(self, usage: Usage) -> bool:
+        """Take over what a provider reported: its prompt and reply are the context now.
 
-    def add(self, messages: Iterable[ConversationMessage]) -> None:
-        """Count messages that no report covers yet."""
-        self._since += sum(map(self._counter.count, messages))
+        Returns:
+            Whether it told anything. No prompt is empty: where it says so, as providers do whose
+            stream ends without usage, the estimates stay, and the reply is estimated too.
+        """
+        self._is_blind = not usage.input_tokens
+        if not self._is_blind:
+            self._start(usage.total_tokens)
+        return not self._is_blind
 
-    def summarize(self, tokens_before: int, tokens_after: int) -> None:
-        """Take off the estimate of what a summary removed, and add that of the summary."""
-        self._reported = max(0, self._reported + tokens_after - tokens_before)
+    def add(self, messages: Iterable[ConversationMessage], *, measured: bool = False) -> None:
+        """Count messages.
+
+        Args:
+            messages: what has come.
+            measured: whether the last report covers them already.
+        """
+        if measured and not self._is_blind:
+            return
+        for message in messages:
+            estimate = self._counter.count(message)
+            self._estimates[message.id] = self._estimates.get(message.id, 0) + estimate
+            self._since += estimate
+
+    def remove(self, message: ConversationMessage) -> None:
+        """Take off a message that was added, if no report covers it yet."""
+        self._since -= self._estimates.pop(message.id, 0)
+
+    def summarize(self, record: SummaryRecord) -> None:
+        """Take off the estimate of what a summary removed, and add that of the summary.
+
+        Estimates err high; so that this never says that nothing is left, half of what is left,
+        by the same estimate, stays in any case.
+        """
+        tokens = self.tokens
+        least = min(tokens, record.tokens_after // _MOST_OVER)
+        left = max(tokens + record.tokens_after - record.tokens_before, least)
+        self._since += left - tokens
+
+    def start_anew(self, messages: Iterable[ConversationMessage]) -> None:
+        """Estimate everything: what was reported is not in the context any more."""
+        self._start(0)
+        self.add(messages)
+
+    def _start(self, tokens: int) -> None:
+        self._reported, self._since = tokens, 0
+        self._estimates.clear()
+
+    def estimate(self, messages: Iterable[ConversationMessage]) -> int:
+        """Return about how many tokens messages take."""
+        return sum(map(self._counter.count, messages))
+
+
+def inherited(
+    counter: TokenCounter,
+    view: ChatView,
+    recent: LogSlice,
+    records: Sequence[SummaryRecord],
+) -> Occupancy:
+    """Return how full the context is that a thread's next run begins with.
+
+    The newest note of a run says what it was then. What came later is added: replies that tell
+    their usage, estimates of other messages, and summaries. Without a note that fits, the view
+    itself is estimated.
+
+    Args:
+        counter: estimates.
+        view: what the run begins with.
+        recent: the newest entries of the log.
+        records: the thread's summary records up to the one that the view shows, oldest first.
+    """
+    found = newest_note(recent.entries)
+    if found is None:
+        return _of_view(counter, view, records)
+    index, note = found
+    later = _later_than(records, note.record_id)
+    if later is None or note.floor != view.floor:
+        return _of_view(counter, view, records)
+    occupancy = Occupancy(counter, note.context_tokens)
+    for message in LogSlice(recent.entries[index + 1 :]).messages:
+        occupancy.add([message])
+        if message.usage is not None and occupancy.report(message.usage):
+            later = [record for record in later if record.created_at > message.timestamp]
+    for record in later:
+        occupancy.summarize(record)
+    return occupancy
+
+
+def _later_than(
+    records: Sequence[SummaryRecord], record_id: str | None
+) -> Sequence[SummaryRecord] | None:
+    """The records after the named one; None if it is not among them."""
+    if record_id is None:
+        return records
+    for index, record in enumerate(records):
+        if record.id == record_id:
+            return records[index + 1 :]
+    return None
+
+
+def _of_view(counter: TokenCounter, view: ChatView, records: Sequence[SummaryRecord]) -> Occupancy:
+    """Estimate a view; believe reports that can have covered what it shows."""
+    occupancy = Occupancy(counter)
+    since = records[-1].created_at if records else None
+    for message in view.newest(None):
+        occupancy.add([message])
+        usage = message.usage
+        if usage is None or message.position is None or message.position <= view.reach:
+            continue
+        covers_it = usage.total_tokens * _MOST_OVER > occupancy.tokens
+        if covers_it and (since is None or message.timestamp > since):
+            occupancy.report(usage)
+    return occupancy

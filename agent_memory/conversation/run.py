@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import attrs
 
 from agent_memory.conversation.notes import RunNote
 from agent_memory.conversation.occupancy import Occupancy
+from agent_memory.conversation.run_log import RunLog
 from agent_memory.conversation.run_summaries import RunSummaries
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.records import Entry, LogSlice, Note
-from agent_memory.storage.base import ChatStorage
+from agent_memory.records import Note
 from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.summary_maker import OpenRun
-from agent_memory.storage.summarizing.view_reader import ViewReader
+from agent_memory.storage.summarizing.chat_views import stored_but
+from agent_memory.view import ChatView
+
+_log = logging.getLogger(__name__)
+
+
+MakeSummaries = Callable[[Callable[[Usage], None]], RunSummaries]
+"""Makes what summarizes for a run, given what is to be told of its cost."""
 
 
 class ConversationRun:
@@ -27,35 +35,33 @@ class ConversationRun:
     Made by :meth:`~agent_memory.ConversationManager.start_run`. Used with ``async with`` it is
     saved at the end, also when the block is left by an error or a cancellation.
 
-    A run belongs to one task; several runs of one thread may go on at once.
+    Tasks of one event loop may share a run. Several runs of one thread may go on at once.
     """
 
     def __init__(
         self,
-        storage: ChatStorage,
-        open_run: OpenRun,
-        *,
+        run_id: str,
         buffer: Buffer,
-        reader: ViewReader,
-        summaries: RunSummaries,
+        log: RunLog,
         occupancy: Occupancy,
-        counts: ThreadCounts | None,
-        shared: bool,
+        make_summaries: MakeSummaries | None,
+        *,
+        strict: bool,
     ) -> None:
-        self._storage = storage
-        self._run = open_run
+        self._id = run_id
         self._buffer = buffer
-        self._reader = reader
-        self._summaries = summaries
+        self._log = log
         self._occupancy = occupancy
-        self._counts = counts
-        self._shared = shared
-        self._pending: list[ConversationMessage] = []
-        self._usage = Usage()
-        self._unnoted = Usage()
-        self._notes: list[Note] = []
-        self._noted_tokens = occupancy.tokens
-        self._floor = 0 if buffer.view is None else buffer.view.floor
+        bill = self.record_auxiliary_usage
+        self._summaries = None if make_summaries is None else make_summaries(bill)
+        self._strict = strict
+        self._added: dict[str, ConversationMessage] = {}
+        self._usage = self._unnoted = Usage()
+        self._noted_tokens: int = occupancy.tokens
+        self._asking = asyncio.Lock()
+        view = buffer.view or ChatView()
+        self._floor, self._counted = view.floor, view.last
+        self._loaded = {message.id for message in (*view.head, *view.tail)}
 
     def __repr__(self) -> str:
         return f"ConversationRun({self.id!r}, {self.key})"
@@ -63,7 +69,7 @@ class ConversationRun:
     @property
     def id(self) -> str:
         """The run id that its messages carry."""
-        return self._run.id
+        return self._id
 
     @property
     def key(self) -> ChatKey:
@@ -84,6 +90,11 @@ class ConversationRun:
         """Everything this run has spent, summaries included."""
         return self._usage
 
+    @property
+    def pending(self) -> tuple[ConversationMessage, ...]:
+        """What has been added and is not stored yet."""
+        return tuple(self._log.pending)
+
     # ----------------------------------------------------------------------------- producing
 
     def add(
@@ -95,19 +106,28 @@ class ConversationRun:
         """Add what the run has produced; it is stored by :meth:`messages` or :meth:`save`.
 
         Args:
-            messages: one or several. They get this run's id.
+            messages: one or several. They get this run's id. One that was added before is
+                passed over.
             measured: whether the last reported usage covers them already, as it does a reply.
 
         Raises:
-            InvalidRequestError: something is no message, or carries another run's id.
+            InvalidRequestError: something is no message, carries another run's id, or was added
+                before with another role, content or extra. Then none of them is added.
         """
-        listed = [messages] if isinstance(messages, ConversationMessage) else list(messages)
-        added = [self._own(message) for message in listed]
-        self._pending += added
-        if not measured:
-            self._occupancy.add(added)
+        added: dict[str, ConversationMessage] = {}
+        for message in _each(messages):
+            own = self._own(message, self._added | added)
+            if own is not None:
+                added[own.id] = own
+        self._added |= added
+        self._log.pending += added.values()
+        new = [message for message in added.values() if message.id not in self._loaded]
+        self._occupancy.add(new, measured=measured)
 
-    def _own(self, message: object) -> ConversationMessage:
+    def _own(
+        self, message: object, added: dict[str, ConversationMessage]
+    ) -> ConversationMessage | None:
+        """The message as this run's; None if it was added before."""
         if not isinstance(message, ConversationMessage):
             raise InvalidRequestError(
                 f"a run takes ConversationMessages, not {type(message).__name__}"
@@ -116,13 +136,39 @@ class ConversationRun:
             raise InvalidRequestError(
                 f"message {message.id!r} belongs to the run {message.run_id!r}, not {self.id!r}"
             )
-        return attrs.evolve(message, run_id=self.id)
+        known = added.get(message.id)
+        if known is None:
+            return attrs.evolve(message, run_id=self.id)
+        if not known.same_payload(message):
+            raise InvalidRequestError(
+                f"message {message.id!r} was added before with another role, content or extra; "
+                "give a changed message a new id"
+            )
+        return None
+
+    def withdraw(self, message_id: str) -> None:
+        """Take back a message that is not stored yet, such as one the store refuses.
+
+        Raises:
+            InvalidRequestError: it is stored, or was never added.
+        """
+        for message in self._log.pending:
+            if message.id == message_id:
+                self._log.pending.remove(message)
+                del self._added[message_id]
+                self._occupancy.remove(message)
+                return
+        raise InvalidRequestError(f"message {message_id!r} is not pending: see run.pending")
 
     def record_usage(self, usage: Usage) -> None:
         """Take over what the provider reported for a request of this run.
 
         It is billed, and the context now holds its prompt and its reply: add the reply with
-        ``measured=True``.
+        ``measured=True``. A report without input tokens tells nothing of the context, whose
+        estimate then stays.
+
+        Raises:
+            InvalidRequestError: it is no ``Usage``.
         """
         self.record_auxiliary_usage(usage)
         self._occupancy.report(usage)
@@ -133,8 +179,7 @@ class ConversationRun:
         Raises:
             InvalidRequestError: it is no ``Usage``.
         """
-        if not isinstance(usage, Usage):
-            raise InvalidRequestError(f"usage must be a Usage, not {type(usage).__name__}")
+        _check_usage(usage)
         self._usage += usage
         self._unnoted += usage
 
@@ -148,19 +193,32 @@ class ConversationRun:
         lies before this run. If it fails, the view stays whole.
 
         Raises:
-            StorageError: the pending messages could not be stored.
+            StorageError: the pending messages could not be stored, or the log not be read.
             SummarizerError: with ``on_summarizer_error="raise"``, after they are stored.
         """
-        await self._store(self._pending, [])
-        await self._reader.current(self._buffer, check=self._shared)
-        self._bill(await self._summaries.ask(self._buffer, self._run, self._occupancy))
-        self._summaries.raise_failure()
-        view = await self._reader.current(self._buffer, check=False)
-        return view.newest(None)
+        await self._log.store()
+        async with self._asking:
+            self._count(await self._log.view(check=True))
+            failure = None
+            if self._summaries is not None:
+                failure = await self._summaries.ask(self._buffer, self._occupancy)
+            if failure is not None and self._strict:
+                raise stored_but(failure) from failure
+            view = await self._log.view(check=False)
+            self._count(view)
+            return view.newest(None)
 
-    def _bill(self, usage: Usage | None) -> None:
-        if usage is not None:
-            self.record_auxiliary_usage(usage)
+    def _count(self, view: ChatView) -> None:
+        """Count what others wrote to the thread."""
+        if view.floor != self._floor:  # it was trimmed or deleted
+            self._occupancy.start_anew([*view.newest(None), *self._log.pending])
+            self._floor, self._counted = view.floor, view.last
+        for message in reversed(view.tail):
+            if (message.position or 0) <= self._counted:
+                break
+            if message.id not in self._added:
+                self._occupancy.add([message])
+        self._counted = view.last
 
     # -------------------------------------------------------------------------------- saving
 
@@ -170,49 +228,25 @@ class ConversationRun:
         Raises:
             StorageError: it could not be stored; calling again is safe.
         """
-        if self._pending or self._unnoted != Usage() or self.context_tokens != self._noted_tokens:
-            self._notes.append(self._note().to_note())
-            self._unnoted = Usage()
-            self._noted_tokens = self.context_tokens
-        await self._store(self._pending, self._notes)
+        await self._log.store(self._make_note)
+        if self._summaries is not None:
+            await self._summaries.write_unsaved(self._buffer)
 
-    def _note(self) -> RunNote:
-        counts = self._counts and attrs.evolve(self._counts)
-        if counts is not None:
-            counts.add(self._pending)
+    def _make_note(self, position: int, counts: ThreadCounts | None) -> Note | None:
+        tokens, unnoted = self.context_tokens, self._unnoted
+        if not self._log.pending and unnoted == Usage() and tokens == self._noted_tokens:
+            return None
+        self._noted_tokens, self._unnoted = tokens, Usage()
+        view = self._buffer.view
         return RunNote(
             run_id=self.id,
-            usage=self._unnoted,
-            context_tokens=self.context_tokens,
-            runs=None if counts is None else counts.runs,
-            messages=None if counts is None else counts.messages,
-            floor=self._floor,
-        )
-
-    async def _store(self, messages: list[ConversationMessage], notes: list[Note]) -> None:
-        """Store in one step, and take out of these lists what is stored; more may come to them."""
-        entries: list[Entry] = [*messages, *notes]
-        of_messages = len(messages)
-        if not entries:
-            return
-        await self._storage._ready()
-        try:
-            stored = await self._storage._save(self.key, entries)
-        except BaseException:
-            self._buffer.mark_stale()
-            raise
-        del messages[:of_messages], notes[: len(entries) - of_messages]
-        self._take_over(stored)
-
-    def _take_over(self, stored: LogSlice) -> None:
-        view = self._buffer.view
-        expected = 0 if view is None else view.last + 1
-        self._floor = stored.floor
-        self._buffer.saved(stored)
-        if stored.entries and stored.entries[0].position != expected:
-            self._counts = None  # others write to the thread: what we counted is not all
-        if self._counts is not None:
-            self._counts.add(stored.entries)
+            usage=unnoted,
+            context_tokens=tokens,
+            record_id=None if view is None else view.record_id,
+            floor=0 if view is None else view.floor,
+            counts=counts,
+            position=position,
+        ).to_note()
 
     async def __aenter__(self) -> Self:
         return self
@@ -223,4 +257,26 @@ class ConversationRun:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.save()
+        try:
+            await self.save()
+        except Exception as failure:  # what ended the block may matter more
+            if error is None:
+                raise
+            # Above all a cancellation must arrive; what is pending can still be saved.
+            _log.exception("%r could not be saved", self)
+            error.add_note(f"{self!r} could not be saved: {failure}")
+
+
+def _each(messages: object) -> list[object]:
+    if isinstance(messages, ConversationMessage):
+        return [messages]
+    if not isinstance(messages, Iterable):
+        raise InvalidRequestError(
+            f"a run takes one or several ConversationMessages, not {type(messages).__name__}"
+        )
+    return list(cast("Iterable[object]", messages))
+
+
+def _check_usage(usage: object) -> None:
+    if not isinstance(usage, Usage):
+        raise InvalidRequestError(f"usage must be a Usage, not {type(usage).__name__}")

@@ -3,138 +3,237 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
+import attrs
+
+from agent_memory.compaction import Snapshot
 from agent_memory.conversation.occupancy import Occupancy
-from agent_memory.errors import SummarizerError
-from agent_memory.events import CompactionFailed, CompactionRequest
+from agent_memory.conversation.pacing import Pace
+from agent_memory.events import (
+    Compacted,
+    CompactionFailed,
+    CompactionRequest,
+    CompactionSkipped,
+    Event,
+)
 from agent_memory.messages import Usage
+from agent_memory.records import SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.hooks import Hooks
+from agent_memory.storage.summarizing.open_run import OpenRun
 from agent_memory.storage.summarizing.policy import Trigger
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import OpenRun, Proposal, SummaryMaker
-from agent_memory.tokens import TokenCounter
+from agent_memory.storage.summarizing.summary_maker import Proposal, SummaryMaker
+from agent_memory.storage.summarizing.view_reader import ViewReader
+from agent_memory.telemetry import span
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
 
 _PAIR: Final = 2
+_WAITS: Final = {"superseded": 0, "not_yet": _PAIR}  # others wait for one limit
+
+
+@attrs.frozen
+class Summarizing:
+    """What all runs of a manager summarize with.
+
+    Args:
+        maker: makes summaries.
+        installer: stores them and puts them into the view.
+        reader: reads the views.
+        trigger: when a function is asked, and how long to wait after attempts in vain.
+        decides: whether the summarizer itself decides by the context's tokens.
+        hooks: asked before, and told afterwards.
+    """
+
+    maker: SummaryMaker
+    installer: SummaryInstaller
+    reader: ViewReader
+    trigger: Trigger
+    decides: bool
+    hooks: Hooks
+
+
+@attrs.frozen
+class _Attempt:
+    """One attempt: of which view, why, how full the context is, and since when."""
+
+    buffer: Buffer
+    view: ChatView
+    generation: int
+    snapshot: Snapshot
+    reason: str
+    context_tokens: int
+    started: float = attrs.field(factory=time.monotonic)
 
 
 class RunSummaries:
     """Has the part before a run summarized, at most once in the run.
 
     Args:
-        maker: makes summaries.
-        installer: stores them and puts them into the view.
-        trigger: when a plain function is asked; None for a summarizer that decides itself.
-        counter: estimates what a summary removes.
-        hooks: asked before, and told afterwards.
-        strict: whether :meth:`raise_failure` raises.
+        tools: what all runs summarize with.
+        run: the run, which is never summarized.
+        pace: what the thread's runs know of each other's attempts.
+        record: of the summary that the run's view begins with, or None.
+        bill: told what each attempt cost.
     """
 
     def __init__(
         self,
-        maker: SummaryMaker,
-        installer: SummaryInstaller,
-        *,
-        trigger: Trigger | None,
-        counter: TokenCounter,
-        hooks: Hooks,
-        strict: bool,
+        tools: Summarizing,
+        run: OpenRun,
+        pace: Pace,
+        record: SummaryRecord | None,
+        bill: Callable[[Usage], object],
     ) -> None:
-        self._maker = maker
-        self._installer = installer
-        self._trigger = trigger
-        self._counter = counter
-        self._hooks = hooks
-        self._strict = strict
-        self._lock = threading.RLock()
-        self._done = False
-        self._failure: Exception | None = None
+        self._tools = tools
+        self._run = run
+        self._pace = pace
+        self._record = record
+        self._bill = bill
+        self._is_done = False
+        self._known = None if record is None else record.id
 
-    def raise_failure(self) -> None:
-        """Raise what the last attempt failed with, once, if the caller wants to know.
-
-        Raises:
-            SummarizerError: the summarizer failed; the messages are stored.
-        """
-        failure, self._failure = self._failure, None
-        if failure is not None and self._strict:
-            kind = type(failure) if isinstance(failure, SummarizerError) else SummarizerError
-            raise kind(f"the messages are stored, but not summarized: {failure}") from failure
-
-    async def ask(self, buffer: Buffer, run: OpenRun, occupancy: Occupancy) -> Usage | None:
-        """Ask the summarizer if it is time; return what that cost."""
+    async def ask(self, buffer: Buffer, occupancy: Occupancy) -> Exception | None:
+        """Ask the summarizer if it is time; return the error of a failed attempt."""
+        await self._take_over(buffer, occupancy)
         view = buffer.view
-        if view is None or not self._is_time(buffer, view):
+        if view is None or self._is_done or not self._pace.allows(view):
             return None
-        started = time.monotonic()
-        before = self._tokens(view)
-        buffer.waited_from = view.last
+        snapshot = self._tools.maker.snapshot(view)
+        reason = self._reason(view, snapshot, occupancy)
+        if reason is None:
+            return None
+        self._pace.begin(view)
         try:
-            spent = await self._summarize(buffer, view, run, occupancy)
-        except Exception as error:  # noqa: BLE001  whatever it is, the run goes on
-            await self._failed(buffer, error, started)
-            spent = getattr(error, "usage", None)
-        shown = buffer.view
-        if shown is not None:
-            occupancy.summarize(before, self._tokens(shown))
-        return spent if isinstance(spent, Usage) else None
-
-    def _is_time(self, buffer: Buffer, view: ChatView) -> bool:
-        if self._done or view.last - buffer.waited_from < buffer.wait:
-            return False
-        return self._trigger is None or self._exceeded(view) is not None
-
-    def _exceeded(self, view: ChatView) -> str | None:
-        return None if self._trigger is None else self._trigger.exceeded(view.size, view.tokens)
-
-    async def _summarize(
-        self, buffer: Buffer, view: ChatView, run: OpenRun, occupancy: Occupancy
-    ) -> Usage | None:
-        generation = buffer.generation
-        snapshot = self._maker.snapshot(view)
-        reason = self._exceeded(view) or "context"
-        request = CompactionRequest(key=buffer.key, reason=reason, history=tuple(snapshot.history))
-        if not request.history or not await self._hooks.allows(request):
-            return None
-        proposal = await self._maker.propose(
-            buffer,
-            view,
-            snapshot,
-            reason,
-            context_tokens=occupancy.tokens,
-            run=run,
-        )
-        buffer.failures = 0
-        if not isinstance(proposal, Proposal):
-            buffer.wait = _PAIR
-            self._done = proposal != "not_yet"
-            return None
-        self._done = True
-        event = await self._installer.install(buffer, generation, proposal, time.monotonic())
-        if event is not None:
-            await self._hooks.emit(event)
-        return proposal.record.usage
-
-    async def _failed(self, buffer: Buffer, error: Exception, started: float) -> None:
-        _log.warning("no new summary of %s; its messages are stored: %s", buffer.key, error)
-        self._failure = error
-        buffer.wait = _PAIR << min(buffer.failures, 30)
-        buffer.failures += 1
-        await self._hooks.emit(
-            CompactionFailed(
-                key=buffer.key,
-                error=error,
-                messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=buffer.wait,
-                duration=time.monotonic() - started,
+            return await self._attempt(
+                _Attempt(buffer, view, buffer.generation, snapshot, reason, occupancy.tokens),
+                occupancy,
             )
+        finally:
+            self._pace.end(buffer)
+
+    async def write_unsaved(self, buffer: Buffer) -> None:
+        """Try once more to write a summary's record that could not be written."""
+        await self._tools.installer.write_unsaved(buffer)
+
+    async def _take_over(self, buffer: Buffer, occupancy: Occupancy) -> None:
+        """Show the summary that another run of the thread has made meanwhile."""
+        if self._pace.record_id in (None, self._known):
+            return
+        self._known = self._pace.record_id
+        buffer.void()
+        view = await self._tools.reader.current(buffer, check=False)
+        record = await self._tools.reader.newest_record(buffer.key)
+        if record is not None and record.id == view.record_id:
+            self._record = record
+            occupancy.summarize(record)
+
+    # ----------------------------------------------------------------------------- when
+
+    def _reason(self, view: ChatView, snapshot: Snapshot, occupancy: Occupancy) -> str | None:
+        """Why the summarizer is to be asked now; None if it is not."""
+        if len(snapshot.given_from(0)) == len(snapshot.given_after(self._run.start)):
+            return None  # there is nothing yet that it could summarize
+        if self._tools.decides:
+            return "context" if self._has_grown(snapshot, occupancy) else None
+        reason = self._tools.trigger.exceeded(view.size, 0)
+        if reason is None or not self._tools.maker.is_worth_it(view, reason):
+            return None
+        return reason if self._has_room(view) else None
+
+    def _has_grown(self, snapshot: Snapshot, occupancy: Occupancy) -> bool:
+        """Whether the context has grown by half since the last summary.
+
+        Where what is kept exceeds the summarizer's limit by itself, every run would be answered
+        by a summary of the run before. A summary that says nothing, a window, costs nothing.
+        """
+        record = self._record
+        if record is None or not record.summary:
+            return True
+        return 2 * occupancy.estimate(snapshot.history) >= 3 * record.tokens_after
+
+    def _has_room(self, view: ChatView) -> bool:
+        """Whether the last summary left room, or a whole limit of messages has come since."""
+        record, trigger = self._record, self._tools.trigger
+        if record is None:
+            return True
+        after, alone = record.messages_after, len(record.summary) <= 1
+        if after <= trigger.trigger_at or (after < trigger.messages and alone):
+            return True
+        return view.size >= after + trigger.messages
+
+    # ------------------------------------------------------------------------------ how
+
+    async def _attempt(self, attempt: _Attempt, occupancy: Occupancy) -> Exception | None:
+        error: Exception | None = None
+        try:
+            with span("compact", attempt.buffer.key) as attributes:
+                event = await self._install(attempt, await self._make(attempt))
+                attributes["agent_memory.compaction.outcome"] = type(event).__name__
+            if isinstance(event, Compacted):
+                occupancy.summarize(event.record)
+        except Exception as failure:  # noqa: BLE001  whatever it is, the run goes on
+            error, event = failure, self._failed(attempt, failure)
+        if not isinstance(event, CompactionSkipped) or event.reason != "not_yet":
+            await self._tools.hooks.emit(event)
+        return error
+
+    async def _make(self, attempt: _Attempt) -> Proposal | str:
+        request = CompactionRequest(
+            key=attempt.buffer.key,
+            reason=attempt.reason,
+            history=tuple(attempt.snapshot.history),
+        )
+        if not await self._tools.hooks.allows(request):
+            return "vetoed"
+        return await self._tools.maker.propose(
+            attempt.buffer,
+            attempt.view,
+            attempt.snapshot,
+            attempt.reason,
+            context_tokens=attempt.context_tokens,
+            run=self._run,
+            bill=self._bill,
         )
 
-    def _tokens(self, view: ChatView) -> int:
-        return sum(map(self._counter.count, view.newest(None)))
+    async def _install(self, attempt: _Attempt, made: Proposal | str) -> Event:
+        """Put a proposal into the view; a run is content with one answer."""
+        self._is_done = made not in ("not_yet", "vetoed")
+        if isinstance(made, str):
+            return self._skipped(attempt, made)
+        event = await self._tools.installer.install(
+            attempt.buffer, attempt.generation, made, attempt.started
+        )
+        if event is None:
+            return self._skipped(attempt, "superseded")
+        self._pace.answered(0)
+        self._record = event.record
+        self._known = self._pace.record_id = event.record.id
+        return event
+
+    def _skipped(self, attempt: _Attempt, reason: str) -> CompactionSkipped:
+        self._pace.answered(_WAITS.get(reason, self._tools.trigger.messages))
+        return CompactionSkipped(
+            key=attempt.buffer.key,
+            reason=reason,
+            messages=attempt.view.size,
+            retry_after=self._pace.wait,
+            duration=time.monotonic() - attempt.started,
+        )
+
+    def _failed(self, attempt: _Attempt, error: Exception) -> CompactionFailed:
+        key = attempt.buffer.key
+        _log.warning("no new summary of %s; its messages are stored: %s", key, error)
+        self._pace.failed(self._tools.trigger)
+        return CompactionFailed(
+            key=key,
+            error=error,
+            messages=attempt.view.size,
+            retry_after=self._pace.wait,
+            duration=time.monotonic() - attempt.started,
+        )

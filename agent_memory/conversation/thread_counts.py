@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 
-from agent_memory.conversation.notes import read_note
+from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.records import Entry
 
 
-@attrs.define
+def _whole(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is not int or value < 0:
+        raise InvalidRequestError(f"{attribute.name} must be an int of at least 0, not {value!r}")
+
+
+@attrs.frozen
 class ThreadCounts:
     """How many runs and messages a thread has.
 
@@ -19,39 +25,23 @@ class ThreadCounts:
         runs: contiguous blocks of one run id; neighbours without one are one block.
         messages: living messages.
         last_run: the run id of the newest block.
+
+    Raises:
+        InvalidRequestError: a number is negative, or something is of another type.
     """
 
-    runs: int = 0
-    messages: int = 0
-    last_run: str | None = None
+    runs: int = attrs.field(default=0, validator=_whole)
+    messages: int = attrs.field(default=0, validator=_whole)
+    last_run: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
+    )
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """Count entries that follow those counted before."""
+    def and_also(self, entries: Iterable[Entry]) -> ThreadCounts:
+        """Return the counts with entries that follow those counted before."""
+        runs, messages, last_run = self.runs, self.messages, self.last_run
         for entry in entries:
             if isinstance(entry, ConversationMessage):
-                if not self.messages or entry.run_id != self.last_run:
-                    self.runs += 1
-                self.messages += 1
-                self.last_run = entry.run_id
-
-    @classmethod
-    def since_note(cls, entries: Iterable[Entry], floor: int) -> ThreadCounts | None:
-        """Count a thread from its newest note on, without reading what lies before it.
-
-        Args:
-            entries: the newest entries, in order.
-            floor: the chat's floor now.
-
-        Returns:
-            None if no note among them tells, or messages were removed since.
-        """
-        listed = list(entries)
-        for index in range(len(listed) - 1, -1, -1):
-            note = read_note(listed[index])
-            if note is not None and note.runs is not None and note.messages is not None:
-                if note.floor != floor:
-                    return None
-                counts = cls(note.runs, note.messages, note.run_id)
-                counts.add(listed[index + 1 :])
-                return counts
-        return None
+                runs += not messages or entry.run_id != last_run
+                messages += 1
+                last_run = entry.run_id
+        return ThreadCounts(runs, messages, last_run)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import attrs
 
+from agent_memory.conversation.notes import counts_since_note
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.records import ChatInfo, Entry
@@ -20,6 +22,8 @@ TITLE_LENGTH: Final = 80
 
 _FIRST: Final = 16  # entries among which the first user text is looked for at once
 _NEWEST: Final = 16  # entries among which the newest note is looked for at once
+_AT_ONCE: Final = 8  # threads that are looked at together
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @attrs.frozen
@@ -29,7 +33,8 @@ class ThreadInfo:
     Args:
         key: which chat.
         title: the first line of the first user text, at most 80 characters; may be empty.
-        runs: how many runs it has.
+        runs: how many runs it has: contiguous blocks of one run id; neighbours without a run
+            id are one block.
         messages: how many messages live in it.
         created_at: when its first message was stored; None if unknown.
         updated_at: when its newest message was stored; None if unknown.
@@ -49,24 +54,32 @@ async def list_threads(
     """Return threads, the most recently written first.
 
     A thread's first and newest entries are read; the whole of it only where its newest entries
-    hold no note of a run.
+    hold no note of a run, or its first ones no text of the user's.
     """
     if limit is not None:
         checked_count(limit, "limit")
     infos = [info async for info in storage.list_chats(user_id)]
-    infos.sort(key=_recency, reverse=True)
-    return [await _describe(storage, info) for info in infos[:limit]]
-
-
-def _recency(info: ChatInfo) -> float:
-    return 0.0 if info.updated_at is None else info.updated_at.timestamp()
+    infos.sort(key=lambda info: info.updated_at or _NEVER, reverse=True)
+    listed: list[ThreadInfo] = []
+    chosen = infos[:limit]
+    for start in range(0, len(chosen), _AT_ONCE):
+        some = chosen[start : start + _AT_ONCE]
+        # Each is awaited, whichever fails, so that none goes on unobserved.
+        found = await asyncio.gather(
+            *(_describe(storage, info) for info in some), return_exceptions=True
+        )
+        for thread in found:
+            if isinstance(thread, BaseException):
+                raise thread
+            listed.append(thread)
+    return listed
 
 
 async def _describe(storage: ChatStorage, info: ChatInfo) -> ThreadInfo:
     first = await storage._read(info.key, first=_FIRST)
     newest = await storage._read(info.key, last=_NEWEST)
     title = title_of(first.entries)
-    counts = ThreadCounts.since_note(newest.entries, newest.floor)
+    counts = counts_since_note(newest.entries, newest.floor)
     if counts is None or title is None:
         counts, title = await _read_through(storage, info.key)
     return ThreadInfo(
@@ -77,7 +90,7 @@ async def _describe(storage: ChatStorage, info: ChatInfo) -> ThreadInfo:
 async def _read_through(storage: ChatStorage, key: ChatKey) -> tuple[ThreadCounts, str | None]:
     counts, title = ThreadCounts(), None
     async for entry in storage.iter_log(key.user_id, key.session_id, key.agent_id):
-        counts.add([entry])
+        counts = counts.and_also([entry])
         title = title_of([entry]) if title is None else title
     return counts, title
 
@@ -88,9 +101,5 @@ def title_of(entries: Iterable[Entry]) -> str | None:
         if isinstance(entry, ConversationMessage) and entry.role == ParticipantRole.USER:
             lines = text_of(entry).strip().splitlines()
             if lines:
-                return _shortened(lines[0].strip())
+                return lines[0].strip()[:TITLE_LENGTH]
     return None
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"

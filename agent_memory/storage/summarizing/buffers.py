@@ -80,6 +80,8 @@ class Buffer:
         waited_from: the newest position at the last attempt.
         wait: new messages to wait for since then.
         unsaved: the record of the view's block, while it could not be written.
+        run_start: where a run begins that is still being written, whose messages no summary may
+            stand for: records that reach beyond this position are not shown. None without one.
     """
 
     key: ChatKey
@@ -96,6 +98,7 @@ class Buffer:
     waited_from: int = 0
     wait: int = 0
     unsaved: SummaryRecord | None = None
+    run_start: int | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -117,6 +120,10 @@ class Buffer:
         self.early.clear()
         self.generation += 1
         self.failures = self.wait = self.waited_from = 0
+
+    def may_show(self, record: SummaryRecord) -> bool:
+        """Whether a record stands for nothing of a run that is still being written."""
+        return self.run_start is None or record.position <= self.run_start
 
     def mark_stale(self) -> None:
         """Have the log asked before the view is shown again: a save's answer was lost."""

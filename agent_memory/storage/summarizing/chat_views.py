@@ -236,8 +236,11 @@ class ChatViews:
 
 def stored_but(error: Exception) -> SummarizerError:
     """The error of a save whose message is stored and whose summary failed."""
-    kind = type(error) if isinstance(error, SummarizerError) else SummarizerError
-    return kind(f"the messages are stored, but not summarized: {error}")
+    text = f"the messages are stored, but not summarized: {error}"
+    try:
+        return type(error)(text) if isinstance(error, SummarizerError) else SummarizerError(text)
+    except TypeError:  # an application's own error takes other arguments
+        return SummarizerError(text)
 
 
 async def _ended(flight: Flight) -> Exception | None:

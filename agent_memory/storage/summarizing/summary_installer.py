@@ -91,11 +91,13 @@ class SummaryInstaller:
     async def _adopt(
         self, buffer: Buffer, generation: int, record: SummaryRecord
     ) -> SummaryRecord | None:
-        """Take over the record that won; None if there is none that fits the log."""
+        """Take over the record that won; None if there is none that fits the log, or the run."""
         newest = await self._reader.newest_record(buffer.key)
         if newest is None or newest.id == record.replaces:
             # Not another record won: the chat was cut, which this notices.
             await self._reader.current(buffer, check=True)
+            return None
+        if not buffer.may_show(newest):
             return None
         with self._lock:
             if buffer.generation == generation:

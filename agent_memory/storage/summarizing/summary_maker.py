@@ -15,6 +15,7 @@ from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
+from agent_memory.storage.summarizing.open_run import OpenRun
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.summarizers.base import (
     Summarizer,
@@ -58,19 +59,7 @@ class _Answer:
     keep_at_least: int = 0
     usage: Usage | None = None
     last_run_id: str | None = None
-
-
-@attrs.frozen
-class OpenRun:
-    """A run that is still being written.
-
-    Args:
-        id: its run id.
-        start: the newest position of the log before it.
-    """
-
-    id: str
-    start: int
+    summary_id: str = ""
 
 
 class SummaryMaker:
@@ -122,6 +111,7 @@ class SummaryMaker:
         *,
         context_tokens: int | None = None,
         run: OpenRun | None = None,
+        bill: Callable[[Usage], object] | None = None,
     ) -> Proposal | str:
         """Return a proposal, or why there is none.
 
@@ -132,6 +122,7 @@ class SummaryMaker:
             reason: why it is asked.
             context_tokens: how full the model's context is; None for an estimate of the history.
             run: the run still being written, which is never summarized.
+            bill: told what each answer and each failure cost, whatever comes of it.
 
         Returns:
             A proposal, or ``"not_yet"``, ``"nothing_to_gain"`` or ``"refused"``.
@@ -141,30 +132,40 @@ class SummaryMaker:
         """
         if context_tokens is None:
             context_tokens = await off_loop(snapshot, lambda: self._tokens(snapshot.history))
-        answer = await self._ask(buffer, snapshot, context_tokens)
+        answer = await self._ask(buffer, snapshot, context_tokens, bill or _nobody)
         if answer is None:
             return "not_yet"
         if run is not None:
-            if answer.last_run_id == run.id:
-                _log.warning("a summary of the run %r, still being written, is refused", run.id)
+            keep = run.kept_at_least(snapshot, answer.last_run_id)
+            if keep is None:
                 return "refused"
-            keep = max(answer.keep_at_least, len(snapshot.given_after(run.start)))
             answer = attrs.evolve(answer, keep_at_least=keep)
-        return await off_loop(snapshot, lambda: self._understand(view, snapshot, answer, reason))
+        return await off_loop(
+            snapshot, lambda: self._understand(view, snapshot, answer, reason, run)
+        )
 
     async def _ask(
-        self, buffer: Buffer, snapshot: Snapshot, context_tokens: int
+        self,
+        buffer: Buffer,
+        snapshot: Snapshot,
+        context_tokens: int,
+        bill: Callable[[Usage], object],
     ) -> _Answer | None:
         try:
-            return await self._ask_one(buffer, snapshot, context_tokens, self._summarizer)
+            return await self._ask_one(buffer, snapshot, context_tokens, self._summarizer, bill)
         except SummarizerError as error:
             if self._fallback is None:
                 raise
             _log.warning("the fallback summarizes %s: %s", buffer.key, error)
-            return await self._ask_one(buffer, snapshot, context_tokens, self._fallback)
+            return await self._ask_one(buffer, snapshot, context_tokens, self._fallback, bill)
 
     async def _ask_one(
-        self, buffer: Buffer, snapshot: Snapshot, context_tokens: int, summarizer: Summarizer
+        self,
+        buffer: Buffer,
+        snapshot: Snapshot,
+        context_tokens: int,
+        summarizer: Summarizer,
+        bill: Callable[[Usage], object],
     ) -> _Answer | None:
         call = SummarizerCall(
             summarizer,
@@ -173,7 +174,11 @@ class SummaryMaker:
             context_tokens=context_tokens,
         )
         buffer.calls = [*(other for other in buffer.calls if not other.done()), call]
-        returned = await call.answer(self._limits.summarizer_timeout)
+        try:
+            returned = await call.answer(self._limits.summarizer_timeout)
+        except SummarizerError as error:
+            bill(_spent(error) or _spent(error.__cause__) or Usage())
+            raise
         by = summarizer_name(summarizer)
         if not isinstance(summarizer, SummarizerObject):
             return _Answer(returned, by)
@@ -183,18 +188,27 @@ class SummaryMaker:
             raise InvalidSummaryError(
                 f"summarize() must return a SummaryResult or None, not {type(returned).__name__}"
             )
+        bill(returned.usage or Usage())
         return _Answer(
             returned.messages,
             by,
             keep_at_least=2 * self._trigger.keep_last,
             usage=returned.usage,
             last_run_id=returned.last_summarized_run_id,
+            summary_id=returned.summary_id,
         )
 
     def _understand(
-        self, view: ChatView, snapshot: Snapshot, answer: _Answer, reason: str
+        self,
+        view: ChatView,
+        snapshot: Snapshot,
+        answer: _Answer,
+        reason: str,
+        run: OpenRun | None,
     ) -> Proposal | str:
         compaction = snapshot.interpret(answer.messages, keep_at_least=answer.keep_at_least)
+        if run is not None:
+            compaction = run.with_own_summary(compaction, snapshot, answer.summary_id)
         limit, clipped = self._limits.max_summary_tokens, False
         if limit is not None:
             block = clip_summary(compaction.block, limit, self._counter.count)
@@ -234,6 +248,15 @@ class SummaryMaker:
 
     def _tokens(self, messages: Sequence[ConversationMessage]) -> int:
         return sum(map(self._counter.count, messages))
+
+
+def _nobody(usage: Usage) -> None:
+    """Bill nobody: what a summary cost is on its record all the same."""
+
+
+def _spent(error: BaseException | None) -> Usage | None:
+    usage = getattr(error, "usage", None)
+    return usage if isinstance(usage, Usage) else None
 
 
 def _gains(record: SummaryRecord, reason: str) -> bool:

@@ -107,7 +107,7 @@ class ViewReader:
             await asyncio.shield(asyncio.wrap_future(loading.ended))
             return
         try:
-            view = await self._make(buffer.key)
+            view = await self._make(buffer)
             with self._lock:
                 if buffer.generation == generation:
                     buffer.view = view
@@ -120,8 +120,11 @@ class ViewReader:
                     buffer.loading = None
             mine.ended.set_result(None)
 
-    async def _make(self, key: ChatKey) -> ChatView:
+    async def _make(self, buffer: Buffer) -> ChatView:
+        key = buffer.key
         record = await self.newest_record(key)
+        if record is not None and not buffer.may_show(record):
+            record = await self._older_record(buffer)
         if record is not None:
             log = await self._storage._read(key, after=record.position - 1)
             view = ChatView.restored(record, log, count=self._count, present=self._present)
@@ -130,6 +133,11 @@ class ViewReader:
         return ChatView.of(
             await self._storage._read(key), count=self._count, present=self._present
         )
+
+    async def _older_record(self, buffer: Buffer) -> SummaryRecord | None:
+        summaries = self._storage.summaries()
+        records = [] if summaries is None else await summaries.list_summaries(buffer.key)
+        return next((record for record in reversed(records) if buffer.may_show(record)), None)
 
     async def newest_record(self, key: ChatKey) -> SummaryRecord | None:
         """Return the newest summary record, None if there is none that can be read."""
