@@ -13,6 +13,7 @@ from agent_memory import (
     InMemoryChatStorage,
     InvalidRequestError,
     SqlChatStorage,
+    StorageError,
     open_storage,
 )
 from agent_memory.messages import ConversationMessage
@@ -67,6 +68,24 @@ async def test_a_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
     assert await saved_and_read_again("file:~/chats") == ["hello"]
     assert (tmp_path / "home" / "chats").is_dir()
+
+
+async def test_a_postgresql_server(postgres_url):
+    """A database of a PostgreSQL server is named by its URL."""
+    assert await saved_and_read_again(postgres_url) == ["hello"]
+
+
+async def test_a_mariadb_server(mariadb_url):
+    """A database of a MariaDB server is named by its URL."""
+    assert await saved_and_read_again(mariadb_url) == ["hello"]
+
+
+async def test_a_dynamodb_table(dynamodb_endpoint, dynamodb_table):
+    """A table is named by its URL; without create_table it has to be there."""
+    url = f"dynamodb://{dynamodb_table}?region=eu-central-1&endpoint={dynamodb_endpoint}"
+    with pytest.raises(StorageError, match="create_table"):
+        await saved_and_read_again(url)
+    assert await saved_and_read_again(f"{url}&create_table=true&ttl_seconds=60") == ["hello"]
 
 
 async def test_the_kinds_of_store():
