@@ -45,11 +45,10 @@ def span(operation: str, key: ChatKey) -> Iterator[dict[str, str | int | float |
         A dict for attributes that become known on the way.
     """
     attributes: dict[str, str | int | float | bool] = {}
-    trace = _trace()
-    if trace is None:
+    if not is_traced():
         yield attributes
         return
-    tracer = trace.get_tracer("agent_memory", __version__)
+    tracer = _trace().get_tracer("agent_memory", __version__)
     # Exceptions are not recorded: their texts may quote a chat.
     with tracer.start_as_current_span(
         f"agent_memory.{operation}", record_exception=False, set_status_on_exception=False

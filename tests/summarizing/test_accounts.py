@@ -91,7 +91,7 @@ async def test_compact_now_raises_what_the_summarizer_raised():
     """Who asks for a summary wants to know."""
     rig = Rig(summarizer=ScriptedSummarizer([RuntimeError("down")]))
     await rig.save(*dialogue(5))
-    with pytest.raises(SummarizerError, match="stored, but not summarized.*down"):
+    with pytest.raises(SummarizerError, match=r"stored, but not summarized.*down"):
         await rig.storage.compact_now(*IDS)
     assert len(await rig.view()) == 5
 
