@@ -25,7 +25,7 @@ LAYERS = [
     {"shapes"},
     {"text_tokens", "tokens", "clipping"},
     {"exchanges", "turns"},
-    {"pairing", "rewriting", "repairs", "rules"},
+    {"pairing", "rewriting", "repairs", "rules", "attribution"},
     {"answers", "compaction", "view", "explaining"},
     {"models"},
     {"summarizers", "fitting"},

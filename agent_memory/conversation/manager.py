@@ -20,6 +20,8 @@ from agent_memory.events import CompactionRequest, Event
 from agent_memory.ids import check_id, new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.rules import repair
+from agent_memory.shapes import Provider
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer
@@ -58,6 +60,9 @@ class ConversationManager:
             messages are stored.
         on_event: told of each :class:`~agent_memory.events.Event`.
         before_compaction: asked before the summarizer is; ``False`` vetoes.
+        provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``:
+            ``run.messages()`` gives what this provider accepts, see
+            :func:`~agent_memory.rules.repair`; None for the messages as they are.
         shared: whether ``run.messages()`` first reads what other writers stored, other runs of
             the thread in this process among them.
 
@@ -80,6 +85,7 @@ class ConversationManager:
         on_summarizer_error: Literal["log", "raise"] = "log",
         on_event: Callable[[Event], object] | None = None,
         before_compaction: Callable[[CompactionRequest], object] | None = None,
+        provider: Provider | None = None,
         shared: bool = True,
     ) -> None:
         _check_storage(storage)
@@ -103,7 +109,8 @@ class ConversationManager:
             max_head_tokens=max_head_tokens,
         )
         lock = threading.RLock()
-        self._reader = ViewReader(storage, lock, None, None)
+        present = None if provider is None else _repairing(provider)
+        self._reader = ViewReader(storage, lock, None, present)
         self._summarizing = None
         if summarizer is not None:
             self._summarizing = Summarizing(
@@ -241,6 +248,13 @@ class ConversationManager:
                 log = self._storage.iter_log(key.user_id, key.session_id, key.agent_id)
                 total += total_usage([entry async for entry in log])
         return total
+
+
+def _repairing(
+    provider: Provider,
+) -> Callable[[list[ConversationMessage]], list[ConversationMessage]]:
+    repair([], provider)  # an unknown provider is told at once
+    return lambda messages: repair(messages, provider)
 
 
 def _start_of(view: ChatView, run_id: str) -> int:

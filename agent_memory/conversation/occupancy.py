@@ -140,7 +140,7 @@ def _of_view(counter: TokenCounter, view: ChatView, records: Sequence[SummaryRec
     """Estimate a view; believe reports that can have covered what it shows."""
     occupancy = Occupancy(counter)
     since = records[-1].created_at if records else None
-    for message in view.newest(None):
+    for message in (*view.head, *view.block, *view.tail):
         occupancy.add([message])
         usage = message.usage
         if usage is None or message.position is None or message.position <= view.reach:

@@ -211,7 +211,8 @@ class ConversationRun:
     def _count(self, view: ChatView) -> None:
         """Count what others wrote to the thread."""
         if view.floor != self._floor:  # it was trimmed or deleted
-            self._occupancy.start_anew([*view.newest(None), *self._log.pending])
+            shown = (*view.head, *view.block, *view.tail)
+            self._occupancy.start_anew([*shown, *self._log.pending])
             self._floor, self._counted = view.floor, view.last
         for message in reversed(view.tail):
             if (message.position or 0) <= self._counted:
