@@ -10,10 +10,12 @@ from agent_memory.events import CompactionRequest, Event
 from agent_memory.explaining import Explanation, explain
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, SummaryRecord
+from agent_memory.shapes import Provider
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.chat_views import ChatViews, stored_but
 from agent_memory.storage.summarizing.hooks import Hooks
 from agent_memory.storage.summarizing.policy import Limits, Trigger
+from agent_memory.storage.summarizing.presenting import presenter
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer
 from agent_memory.telemetry import is_traced, span
@@ -41,6 +43,9 @@ class SummarizingChatStorage(WrapperChatStorage):
             `trigger_at`).
         trigger_tokens: a view of strictly more tokens is summarized too; None for no limit.
         token_counter: counts tokens; by default an estimate that errs high.
+        provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``: the view
+            is made valid for it, always in the same way (:func:`agent_memory.rules.repair`). None
+            shows messages as they are: no exchange is split, but roles may not alternate.
         fallback: another summarizer that stands in when the first one fails, such as
             ``ExtractiveSummarizer()``.
         summarizer_timeout: seconds a summarizer may take; None for no limit.
@@ -78,6 +83,7 @@ class SummarizingChatStorage(WrapperChatStorage):
         *,
         trigger_tokens: int | None = None,
         token_counter: TokenCounter | None = None,
+        provider: Provider | None = None,
         fallback: Summarizer | None = None,
         summarizer_timeout: float | None = 60.0,
         max_summary_tokens: int | None = 8_000,
@@ -124,7 +130,7 @@ class SummarizingChatStorage(WrapperChatStorage):
             counter=guarded(token_counter),
             hooks=Hooks(on_event, before_compaction),
             background=background,
-            present=None,
+            present=presenter(provider),
         )
 
     @property
