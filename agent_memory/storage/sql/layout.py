@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, inspect, select, update
@@ -30,8 +31,8 @@ def is_ready(connection: Connection, tables: Tables) -> bool:
         StorageError: they are of another version, or the database cannot hold every text.
     """
     _check_encoding(connection)
-    if not _is_there(connection, tables):
-        return False
+    if not _is_there(connection, tables) or _stored_version(connection, tables) is None:
+        return False  # an empty one is being made by somebody else at this moment
     version = read_version(connection, tables)
     if version < LAYOUT_VERSION:
         raise StorageError(
@@ -43,16 +44,13 @@ def is_ready(connection: Connection, tables: Tables) -> bool:
 
 def create_tables(connection: Connection, tables: Tables) -> None:
     """Make what is missing; others may do so at the same moment."""
-    _lock(connection)
-    try:
+    with _locked(connection):
         # In this order: the last one tells that the others are there.
         for table in tables.all:
             connection.execute(CreateTable(table, if_not_exists=True))
         if _stored_version(connection, tables) is None:
             row = tables.layout.insert().values(id=1, version=LAYOUT_VERSION)
             connection.execute(row)
-    finally:
-        _unlock(connection)
 
 
 def migrate(connection: Connection, tables: Tables, migrations: Mapping[int, Migration]) -> int:
@@ -66,8 +64,7 @@ def migrate(connection: Connection, tables: Tables, migrations: Mapping[int, Mig
     """
     if not _is_there(connection, tables):
         create_tables(connection, tables)
-    _lock(connection)
-    try:
+    with _locked(connection):
         version = read_version(connection, tables)
         while version < LAYOUT_VERSION:
             if version not in migrations:
@@ -75,8 +72,6 @@ def migrate(connection: Connection, tables: Tables, migrations: Mapping[int, Mig
             migrations[version](connection, tables)
             version += 1
             connection.execute(update(tables.layout).values(version=version))
-    finally:
-        _unlock(connection)
     return version
 
 
@@ -120,18 +115,21 @@ def _check_encoding(connection: Connection) -> None:
         )
 
 
-def _lock(connection: Connection) -> None:
-    # SQLite's transaction is a lock already. CREATE TABLE IF NOT EXISTS is none on PostgreSQL.
+@contextmanager
+def _locked(connection: Connection) -> Iterator[None]:
+    # SQLite's transaction is a lock already. CREATE TABLE IF NOT EXISTS is none on PostgreSQL,
+    # whose lock ends with the transaction; MariaDB's has to be given back.
     family = FAMILIES[connection.dialect.name]
     if family == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-    elif family == "mysql":
-        got = connection.exec_driver_sql(f"SELECT GET_LOCK('{_LOCK_NAME}', {_LOCK_SECONDS})")
-        if got.scalar() != 1:
-            raise StorageUnavailableError("another process is making or migrating the tables")
-
-
-def _unlock(connection: Connection) -> None:
-    # PostgreSQL's ends with the transaction.
-    if FAMILIES[connection.dialect.name] == "mysql":
+    if family != "mysql":
+        yield
+        return
+    got = connection.exec_driver_sql(f"SELECT GET_LOCK('{_LOCK_NAME}', {_LOCK_SECONDS})")
+    if got.scalar() != 1:
+        raise StorageUnavailableError("another process is making or migrating the tables")
+    try:
+        yield
+        connection.exec_driver_sql("COMMIT")  # whoever gets the lock next must see what was made
+    finally:
         connection.exec_driver_sql(f"SELECT RELEASE_LOCK('{_LOCK_NAME}')")
