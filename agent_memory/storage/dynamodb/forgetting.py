@@ -158,4 +158,4 @@ class Forgetter:
 def _floor(tail: Tail, positions: Sequence[int], keep: int) -> int:
     if keep == 0:
         return tail.last
-    return tail.floor if len(positions) <= keep else positions[-keep] - 1
+    return tail.floor if len(positions) < keep else positions[-keep] - 1

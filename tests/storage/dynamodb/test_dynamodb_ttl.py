@@ -1,0 +1,223 @@
+"""Messages that expire: filtered by readers at once, removed by DynamoDB in its own time."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from dynamodb_table import IDS, contents, items_of, remove, table_items, user
+
+from agent_memory import ChatKey
+from agent_memory.records import Covered, SummaryRecord
+
+KEY = ChatKey(*IDS)
+DAY = 86_400
+
+
+@pytest.fixture
+def storage(make, clock):
+    """Messages live for a day."""
+    return make(clock=clock, ttl_seconds=DAY)
+
+
+async def save_one_an_hour(storage, clock, count):
+    for number in range(count):
+        await storage.save_chat_message(*IDS, user(str(number)))
+        clock.advance(hours=1)
+
+
+async def test_expired_messages_are_left_out(storage, clock):
+    """Each a day after it was saved, whether or not DynamoDB has removed it."""
+    await save_one_an_hour(storage, clock, 5)
+    clock.advance(hours=21)  # 26 hours after the first
+    assert await contents(storage) == ["3", "4"]
+    assert [m.content for m in await storage.fetch_chat(*IDS, 10)] == ["3", "4"]
+    assert [m.content for m in await storage.fetch_chat_since(*IDS, 1)] == ["3", "4"]
+    assert [m.content for m in await storage.fetch_all_chats(*IDS[:2])] == ["3", "4"]
+    assert [m.content async for m in storage.iter_chat(*IDS)] == ["3", "4"]
+
+
+async def test_expiry_is_a_rising_floor(storage, make, clock):
+    """Reads, saves, listings and other objects tell the same one."""
+    await save_one_an_hour(storage, clock, 5)
+    clock.advance(hours=21)
+    assert (await storage._read(KEY)).floor == 3
+    assert (await storage._read(KEY, last=1)).floor == 3
+    assert (await storage._read(KEY, after=4)).floor == 3
+    assert (await storage._read(KEY, first=1)).floor == 3
+    assert (await storage._append(KEY, [user("5")])).floor == 3
+    other = make(clock=clock)
+    await other._ready()
+    assert (await other._append(KEY, [user("6")])).floor == 3
+    (info,) = [info async for info in storage.list_chats()]
+    assert (info.floor, info.last) == (3, 7)
+
+
+async def test_a_save_that_is_not_the_first_costs_no_look_for_the_floor(proxy, make, clock):
+    """Only once the oldest message is due."""
+    storage = make(endpoint_url=proxy.url, clock=clock, ttl_seconds=DAY)
+    await storage.save_chat_message(*IDS, user("0"))
+    proxy.counted()
+    clock.advance(minutes=5)
+    await storage.save_chat_message(*IDS, user("1"))
+    assert proxy.counted() == {"PutItem": 1}
+    clock.advance(hours=23, minutes=56)
+    assert await contents(storage) == ["1"]
+    await storage.save_chat_message(*IDS, user("2"))
+    proxy.counted()
+    await storage.save_chat_message(*IDS, user("3"))
+    assert proxy.counted() == {"PutItem": 1}
+
+
+async def test_a_chat_that_has_expired_goes_on_above_all_its_positions(storage, make, clock):
+    """Nothing of it is read again, and no position used twice."""
+    await save_one_an_hour(storage, clock, 3)
+    clock.advance(days=2)
+    assert await contents(storage) == []
+    assert [info async for info in storage.list_chats()] == []
+    floor = (await storage._read(KEY)).floor
+    assert floor >= 3
+    (saved,) = await storage.save_chat_message(*IDS, user("new"))
+    assert saved.position == floor + 1
+    assert await contents(make(clock=clock)) == ["new"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+async def test_the_order_in_which_dynamodb_removes_does_not_matter(storage, make, clock, order):
+    """After each removal the chat is as empty, and its floor as high, as before."""
+    await save_one_an_hour(storage, clock, 3)
+    clock.advance(days=2)
+    floor = (await storage._read(KEY)).floor
+    log = [item for item in await items_of(storage, b"l") if "expires_at" in item]
+    assert len(log) == 3
+    for index in order:
+        await remove(storage, [log[index]])
+        other = make(clock=clock)
+        assert await contents(other) == []
+        assert (await other._read(KEY)).floor == floor
+        assert [info async for info in other.list_chats()] == []
+    (saved,) = await make(clock=clock).save_chat_message(*IDS, user("new"))
+    assert saved.position == floor + 1
+
+
+async def test_a_removed_head_is_no_damage(storage, clock):
+    """What DynamoDB has removed is below the floor, not missing."""
+    await save_one_an_hour(storage, clock, 5)
+    clock.advance(hours=21)
+    first, second, *_ = [item for item in await items_of(storage, b"l") if "text" in item]
+    await remove(storage, [second])
+    assert [entry.content async for entry in storage.iter_log(*IDS)] == ["3", "4"]
+    await remove(storage, [first])
+    assert [entry.content async for entry in storage.iter_log(*IDS)] == ["3", "4"]
+
+
+async def test_dynamodb_removes_an_hour_after_readers_stop_showing(storage, clock):
+    """The place of an item outlives what any writer believes of it."""
+    await storage.save_chat_message(*IDS, user())
+    (item,) = [item for item in await items_of(storage, b"l") if "text" in item]
+    assert int(item["expires_at"]["N"]) == int(clock.now.timestamp()) + DAY + 3600
+
+
+async def test_the_attribute_can_be_chosen(make, clock):
+    """For tables whose TTL is on already."""
+    storage = make(clock=clock, ttl_seconds=DAY, ttl_attribute="gone")
+    await storage.save_chat_message(*IDS, user())
+    assert any("gone" in item for item in await table_items(storage))
+
+
+async def test_creating_the_table_turns_ttl_on(storage, dynamodb_endpoint):
+    """Where the service has TTL at all (dynalite has not)."""
+    await storage.save_chat_message(*IDS, user())
+
+    async def described(backend):
+        return await backend.calls.call("describe_time_to_live", TableName=backend.calls.table)
+
+    state = (await storage._run(described))["TimeToLiveDescription"]
+    if state["TimeToLiveStatus"] == "DISABLED":
+        pytest.skip("this emulator has no TTL")
+    assert state["AttributeName"] == "expires_at"
+
+
+async def test_a_chat_that_began_without_a_limit_is_kept(make, clock):
+    """So no older message outlives a newer one."""
+    await make(clock=clock).save_chat_message(*IDS, user("kept"))
+    await make(clock=clock, ttl_seconds=1).save_chat_message(*IDS, user("after"))
+    clock.advance(days=1)
+    assert await contents(make(clock=clock)) == ["kept", "after"]
+
+
+async def test_a_writer_without_a_limit_ends_the_expiry_of_what_follows(storage, make, clock):
+    """What was saved with a limit still goes."""
+    await storage.save_chat_message(*IDS, user("0"))
+    await make(clock=clock).save_chat_message(*IDS, user("1"))
+    await storage.save_chat_message(*IDS, user("2"))
+    clock.advance(days=2)
+    assert await contents(storage) == ["1", "2"]
+    assert (await storage._append(KEY, [user("3")])).floor == 1
+
+
+async def test_an_expired_id_can_be_saved_again(storage, clock):
+    """It is not known any more."""
+    message = user("again")
+    await storage.save_chat_message(*IDS, message)
+    await storage.save_chat_message(*IDS, user("other"))
+    clock.advance(hours=25)
+    (saved,) = await storage.save_chat_message(*IDS, message)
+    assert await storage.fetch_chat(*IDS) == [saved]
+    assert saved.position > 2
+
+
+async def test_a_trimmed_batch_expires_whole(storage, clock):
+    """Also what a trim left of it."""
+    await storage.save_chat_messages(*IDS, [user(str(n)) for n in range(4)])
+    clock.advance(hours=1)
+    await storage.save_chat_message(*IDS, user("4"))
+    await storage.trim_chat(*IDS, 3)
+    assert await contents(storage) == ["2", "3", "4"]
+    clock.advance(hours=22, minutes=59)
+    assert await contents(storage) == ["2", "3", "4"]
+    clock.advance(minutes=1)
+    assert await contents(storage) == ["4"]
+    assert (await storage._append(KEY, [user("5")])).floor == 4
+
+
+async def test_a_deleted_chat_keeps_its_floor_when_all_has_expired(storage, clock):
+    """Trim and delete expire too, and the floor stays."""
+    await save_one_an_hour(storage, clock, 3)
+    await storage.delete_chat(*IDS)
+    clock.advance(days=3)
+    await remove(storage, [i for i in await table_items(storage) if "expires_at" in i])
+    (saved,) = await storage.save_chat_message(*IDS, user("new"))
+    assert saved.position > 3
+    assert (await storage._read(KEY)).floor == saved.position - 1
+
+
+async def test_a_risen_floor_voids_the_summary(storage, clock):
+    """A summary of expired text is not shown."""
+    await save_one_an_hour(storage, clock, 3)
+    record = SummaryRecord(
+        summary=(user("sum"),),
+        head=(),
+        position=2,
+        message_id="x",
+        floor=0,
+        covered=Covered(1, 2, 2),
+    )
+    summaries = storage.summaries()
+    assert await summaries.save_summary(KEY, record, replaces=None) is True
+    assert await summaries.load_summary(KEY) == record
+    clock.advance(hours=22)
+    assert await summaries.load_summary(KEY) is None
+    assert await summaries.list_summaries(KEY) == []
+    assert await summaries.save_summary(KEY, record, replaces=None) is False
+
+
+async def test_purge_takes_what_expired_chats_left(storage, clock):
+    """Anchors too."""
+    await save_one_an_hour(storage, clock, 3)
+    clock.advance(days=2)
+    await remove(storage, [i for i in await table_items(storage) if "expires_at" in i])
+    assert len(await table_items(storage)) == 1
+    assert await storage.purge(timedelta(days=1)) == 1
+    assert await table_items(storage) == []
