@@ -156,7 +156,8 @@ class ConversationRun:
             if message.id == message_id:
                 self._log.pending.remove(message)
                 del self._added[message_id]
-                self._occupancy.remove(message)
+                if message_id not in self._loaded:
+                    self._occupancy.remove(message)
                 return
         raise InvalidRequestError(f"message {message_id!r} is not pending: see run.pending")
 

@@ -1,0 +1,67 @@
+"""What the tests of conversations share: stores that can be opened again, and the model."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_memory import InMemoryChatStorage, LLMSummarizer, OpenAIChatModel, SqlChatStorage
+from agent_memory.summarizers import Retry
+from model_server import ModelServer
+
+
+class Stores:
+    """Stores over the same data, as several workers, or one after a restart, open them."""
+
+    def __init__(self, url):
+        self._url = url
+        self._opened = []
+
+    def open(self):
+        """Another store over the data; in memory, where there is but one, that one."""
+        if self._url is not None:
+            self._opened.append(SqlChatStorage(self._url))
+        elif not self._opened:
+            self._opened.append(InMemoryChatStorage())
+        return self._opened[-1]
+
+    async def close(self):
+        for storage in self._opened:
+            await storage.aclose()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def stores(request, tmp_path):
+    urls = {"memory": None, "sqlite": f"sqlite:///{tmp_path / 'chats.db'}"}
+    if request.param == "postgres":
+        urls["postgres"] = request.getfixturevalue("postgres_url")
+    stores = Stores(urls[request.param])
+    yield stores
+    await stores.close()
+
+
+@pytest.fixture
+def storage(stores):
+    return stores.open()
+
+
+@pytest.fixture
+async def server():
+    async with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+def llm(server):
+    """Makes a summarizer that asks the scripted server."""
+
+    def make(token_threshold=100, keep_recent_count=2, **options):
+        model = OpenAIChatModel(server.client(), "test-model")
+        options.setdefault("retry", Retry(attempts=1))
+        return LLMSummarizer(
+            model,
+            token_threshold=token_threshold,
+            keep_recent_count=keep_recent_count,
+            **options,
+        )
+
+    return make
