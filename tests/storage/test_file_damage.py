@@ -22,6 +22,8 @@ from file_support import (
 )
 
 from agent_memory import ConversationMessage, FileChatStorage, Note
+from agent_memory.storage import file_reading
+from agent_memory.storage.file_source import ChangedError
 
 
 def users(count, prefix="message "):
@@ -288,6 +290,48 @@ def test_whatever_bytes_are_damaged_every_untouched_line_is_read(tmp_path, seed)
 
     for _ in range(50):
         run(check())
+
+
+async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
+    log, caplog, monkeypatch
+):
+    """A torn end that is cut and written anew under a reader: it reads again."""
+
+    class Changing(file_reading.Source):
+        opened = 0
+
+        def read(self, start, stop):
+            data = super().read(start, stop)
+            return data.replace(b"message 2", b"\0" * 9) if self.opened == 1 else data
+
+        def __init__(self, file):
+            type(self).opened += 1
+            super().__init__(file)
+
+    monkeypatch.setattr(file_reading, "Source", Changing)
+    assert contents(await fetched(log.parents[2])) == contents(users(4))
+    assert Changing.opened > 1
+    assert warned(caplog) == []
+
+
+async def test_a_file_cut_while_it_is_read_is_read_again(log, monkeypatch):
+    """What was there when it was opened may be gone: a torn end, cut by the next save."""
+
+    class Shrinking(file_reading.Source):
+        opened = 0
+
+        def read(self, start, stop):
+            if self.opened == 1:
+                raise ChangedError
+            return super().read(start, stop)
+
+        def __init__(self, file):
+            type(self).opened += 1
+            super().__init__(file)
+
+    monkeypatch.setattr(file_reading, "Source", Shrinking)
+    assert contents(await fetched(log.parents[2])) == contents(users(4))
+    assert Shrinking.opened > 1
 
 
 # ------------------------------------------------------------------------------------ verify

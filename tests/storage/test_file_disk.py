@@ -16,8 +16,8 @@ import pytest
 from file_support import IDS, KEY, fetched, log_of, parsed_lines, problems, run, saved
 
 from agent_memory import ConversationMessage, FileChatStorage, StorageUnavailableError
-from agent_memory.storage import file_disk
-from agent_memory.storage.file_lock import ChatLock
+from agent_memory.storage import file_disk, file_trimming
+from agent_memory.storage.file_lock import ChatLock, nobody_writes
 from agent_memory.storage.file_names import paths_of
 
 
@@ -223,6 +223,35 @@ async def test_the_names_of_new_files_go_to_the_disk(tmp_path, monkeypatch):
     await saved(root, [user("hello")])
     session = log_of(root).parent
     assert {tmp_path, root, session.parent, session} <= set(synced)
+
+
+async def test_a_known_repeat_is_on_the_disk_before_its_save_returns(tmp_path, monkeypatch):
+    """Whoever wrote it may have died before the disk had it."""
+    message, synced = user("hello"), []
+    await saved(tmp_path, [message], durability="os")
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, message)
+        assert len(synced) == 1
+        await storage.save_chat_message(*IDS, message)
+    assert len(synced) == 1
+
+
+async def test_nobody_writes_to_a_trimmed_file_before_its_name_is_on_the_disk(
+    tmp_path, monkeypatch
+):
+    """A crash would bring the old file back, and lose what was appended to the new one."""
+    free = []
+
+    def sync(directory, durability):
+        with log_of(tmp_path).open("rb") as file:
+            free.append(nobody_writes(file.fileno()))
+
+    await saved(tmp_path, [user("one"), user("two")])
+    monkeypatch.setattr(file_trimming, "sync_directory", sync)
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.trim_chat(*IDS, 1)
+    assert free == [False]
 
 
 async def test_with_durability_os_nothing_waits_for_the_disk(tmp_path, monkeypatch):
