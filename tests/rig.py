@@ -70,6 +70,12 @@ def keep_none(history, _keep_last):
     return [witness_summary(history)]
 
 
+def blind(history, keep_last):
+    """A summary of all but the newest messages, cut by counting alone."""
+    old, recent = history[: -keep_last * 2], history[-keep_last * 2 :]
+    return [witness_summary(old), *recent] if old else list(recent)
+
+
 def keep_from_the_middle(history, keep_last):
     """A summary, one message of the old part as it is, and the newest ones."""
     old, recent = history[: -keep_last * 2], history[-keep_last * 2 :]
@@ -184,7 +190,7 @@ def torn(view, raw):
     is late, and its call may be gone by then.
     """
     shown = {message.id for message in view}
-    waiting = {}
+    waiting, follows_calls = {}, False
     found = []
     for message in raw:
         held = parts(message)
@@ -196,8 +202,10 @@ def torn(view, raw):
             if name in waiting and (waiting[name].id in shown) != (message.id in shown)
         ]
         others = any(part.kind not in ("call", "result", "reasoning") for part in held)
-        if not held or (others and not calls):
+        goes_on = bool(calls) and follows_calls
+        if not held or (others and not calls) or (calls and not goes_on):
             waiting = {}
+        follows_calls = bool(calls)
         waiting = {name: call for name, call in waiting.items() if name not in results}
         waiting.update(dict.fromkeys(calls, message))
     return found

@@ -120,23 +120,23 @@ def test_a_loop_closed_under_a_first_load_does_not_block_fetches(loops):
     """The read that nobody finishes is begun anew."""
 
     class Hanging(InMemoryChatStorage):
-        hang_at = -1
+        reads_left = -1
 
         async def _read(self, key, **options):
-            self.hang_at -= 1
-            if self.hang_at == 0:
+            self.reads_left -= 1
+            if self.reads_left == 0:
+                reached.set()
                 await asyncio.get_running_loop().create_future()
             return await super()._read(key, **options)
 
-    rig = Rig(Hanging())
+    rig, reached = Rig(Hanging()), asyncio.Event()
     loop = loops.new()
     loop.run_until_complete(rig.save(*dialogue(9)))
-    rig.inner.hang_at = 2
+    rig.inner.reads_left = 2
 
     async def abandon():
         fetching = asyncio.ensure_future(rig.view())
-        while rig.inner.hang_at:
-            await asyncio.sleep(0)
+        await reached.wait()
         fetching._log_destroy_pending = False
 
     loop.run_until_complete(abandon())
