@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ChatKey
+from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.base import (
@@ -149,6 +149,20 @@ class ForgettingTests(ContractBase):
             )
             await asyncio.sleep(0)
         await writer
+
+    async def test_saves_and_trims_at_once_leave_no_gap(self, storage: ChatStorage) -> None:
+        """Whatever order they take, every save has its place and what lives has no gap."""
+        saves: list[asyncio.Task[list[ConversationMessage]]] = []
+        trims: list[asyncio.Task[int]] = []
+        for number in range(25):  # begun in turn, so that they meet
+            saves.append(asyncio.create_task(save(storage, *users(2, f"{number}: "))))
+            trims.append(asyncio.create_task(storage.trim_chat(*ids(), number % 4)))
+        stored = [message for batch in await asyncio.gather(*saves) for message in batch]
+        gone = sum(await asyncio.gather(*trims))
+        assert sorted(message.position or 0 for message in stored) == counted(1, 50)
+        chat = await storage._read(KEY)
+        assert chat.floor == gone
+        assert positions(chat.messages) == counted(gone + 1, 50)
 
     async def test_delete_chats_removes_a_users_or_a_sessions(self, storage: ChatStorage) -> None:
         """The user's other sessions and other users stay."""

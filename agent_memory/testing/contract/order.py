@@ -114,6 +114,18 @@ class OrderTests(ContractBase):
         log = [entry async for entry in storage.iter_log(*ids(), after=205)]
         assert log == batch[205:]
 
+    async def test_a_stream_goes_on_while_the_chat_changes(self, storage: ChatStorage) -> None:
+        """What is trimmed or saved meanwhile neither repeats nor hides what lives."""
+        await save(storage, *users(450))
+        seen: list[int | None] = []
+        async for message in storage.iter_chat(*ids()):
+            seen.append(message.position)
+            if len(seen) == 10:
+                await storage.trim_chat(*ids(), 50)
+                await save(storage, user("new"))
+        assert seen == sorted(set(seen), key=lambda position: position or 0)
+        assert seen[-51:] == counted(401, 451)
+
     async def test_a_session_is_merged_by_running_maximum(self, storage: ChatStorage) -> None:
         """Agents are merged by the latest timestamp so far, ties by agent id."""
         one, two = ChatKey("user", "session", "one"), ChatKey("user", "session", "two")
