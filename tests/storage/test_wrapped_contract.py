@@ -1,0 +1,131 @@
+"""The whole contract through wrappers around every store.
+
+The summarizing wrapper is given a summarizer that always fails and a trigger of two pairs: so
+every chat of more than four messages is answered from its view, and the view must be the raw log.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from agent_memory import (
+    DynamoDbChatStorage,
+    FileChatStorage,
+    InMemoryChatStorage,
+    SqlChatStorage,
+    SummarizingChatStorage,
+    TransformingChatStorage,
+)
+from agent_memory.testing import ChatStorageTests
+
+
+async def failing_summarizer(history, keep_last):
+    raise ConnectionError("no model today")
+
+
+def summarizing(make_inner):
+    return SummarizingChatStorage(make_inner(), failing_summarizer, trigger_at=2, keep_last=1)
+
+
+def same(message):
+    return message
+
+
+def transforming(make_inner):
+    return TransformingChatStorage(make_inner(), same, same)
+
+
+class FewerCounts(ChatStorageTests):
+    """The bare stores take the large counts; around them the paths count, not the amounts."""
+
+    large_message_bytes = 500_000
+    saves_in_a_row = 100
+    saves_per_process = 20
+
+
+class OnMemory(FewerCounts):
+    @pytest.fixture
+    def make_inner(self):
+        return InMemoryChatStorage
+
+
+class OnFiles(FewerCounts):
+    @pytest.fixture
+    def make_inner(self, tmp_path):
+        return functools.partial(FileChatStorage, tmp_path / "chats")
+
+
+class OnSqlite(FewerCounts):
+    @pytest.fixture
+    def make_inner(self, tmp_path):
+        return functools.partial(SqlChatStorage, f"sqlite:///{tmp_path / 'chats.db'}")
+
+
+class OnPostgres(FewerCounts):
+    @pytest.fixture
+    def make_inner(self, postgres_url):
+        return functools.partial(SqlChatStorage, postgres_url)
+
+
+class OnMariaDb(FewerCounts):
+    @pytest.fixture
+    def make_inner(self, mariadb_url):
+        return functools.partial(SqlChatStorage, mariadb_url)
+
+
+class OnDynamoDb(FewerCounts):
+    @pytest.fixture
+    def make_inner(self, dynamodb_endpoint, dynamodb_table):
+        return functools.partial(
+            DynamoDbChatStorage,
+            dynamodb_table,
+            "eu-central-1",
+            endpoint_url=dynamodb_endpoint,
+            create_table=True,
+        )
+
+
+class Summarized:
+    @pytest.fixture
+    def make_storage(self, make_inner):
+        return functools.partial(summarizing, make_inner)
+
+
+class Transformed:
+    @pytest.fixture
+    def make_storage(self, make_inner):
+        return functools.partial(transforming, make_inner)
+
+
+class TestSummarizedMemory(Summarized, OnMemory):
+    pass
+
+
+class TestSummarizedFiles(Summarized, OnFiles):
+    pass
+
+
+class TestSummarizedSqlite(Summarized, OnSqlite):
+    pass
+
+
+class TestSummarizedPostgres(Summarized, OnPostgres):
+    pass
+
+
+class TestSummarizedMariaDb(Summarized, OnMariaDb):
+    pass
+
+
+class TestSummarizedDynamoDb(Summarized, OnDynamoDb):
+    pass
+
+
+class TestTransformedFiles(Transformed, OnFiles):
+    pass
+
+
+class TestTransformedSqlite(Transformed, OnSqlite):
+    pass
