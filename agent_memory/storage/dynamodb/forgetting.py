@@ -18,10 +18,10 @@ from agent_memory.storage.dynamodb.items import HEADER, Kind, LogItem, from_attr
 from agent_memory.storage.dynamodb.lanes import Lane
 from agent_memory.storage.dynamodb.pauses import Pauses
 from agent_memory.storage.dynamodb.places import (
-    END,
     LOG,
     TOKEN_BYTES,
     Place,
+    last_place_at,
     log_key,
     prefix,
 )
@@ -116,8 +116,8 @@ class Forgetter:
             return
         await self.records.remove_below(key, newest.floor)
         stem = prefix(LOG, key)
-        low, high = stem + Place(1).to_bytes(), stem + Place(newest.floor + 1).to_bytes()
-        pages = self.calls.query(key.user_id, low, high + END, key=key, only=HEADER)
+        low, high = stem + Place(1).to_bytes(), stem + last_place_at(newest.floor + 1).to_bytes()
+        pages = self.calls.query(key.user_id, low, high, key=key, only=HEADER)
         while not pages.done:
             items = [from_attributes(attributes) for attributes in await pages.next()]
             older = [item for item in items if item.place < newest.place]

@@ -56,6 +56,11 @@ class Place:
         return cls(int.from_bytes(encoded[:8], "big"), int.from_bytes(encoded[8:12], "big"))
 
 
+def last_place_at(position: int) -> Place:
+    """The highest place that shares a position."""
+    return Place(position, 2**32 - 1)
+
+
 def prefix(kind: bytes, key: ChatKey) -> bytes:
     """What the sort keys of one kind of item of one chat begin with."""
     return session_prefix(kind, key.session_id) + key.agent_id.encode() + b"\0"

@@ -17,6 +17,7 @@ from agent_memory.storage.dynamodb.places import (
     END,
     LOG,
     Place,
+    last_place_at,
     log_key,
     part_prefix,
     prefix,
@@ -192,7 +193,7 @@ class LogReader:
         items = await _first(pages)
         begins = items[0].place.position if items else after + 2
         if start.position > 0 and begins > after + 1:
-            before = Place(start.position - 1, 2**32 - 1)
+            before = last_place_at(start.position - 1)
             earlier = self._pages(key, Place(0), before, forward=False, limit=1, only=only)
             items = await _first(earlier) + items
         return pages, items

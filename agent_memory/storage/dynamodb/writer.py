@@ -106,8 +106,8 @@ class LogWriter:
             if tail is None or not tail.fresh(self.reader.now()) or self._expiring(tail):
                 tail = await self.reader.tail(key)
             planned = await self._plan(key, tail, saves)
-            lane.tail = await self._put(key, tail, planned) if planned.entries else tail
-            if lane.tail is not None:
+            lane.tail = None if planned is None else await self._carried_out(key, tail, planned)
+            if planned is not None and lane.tail is not None:
                 return _finish(planned, lane.tail.floor)
             if pauses.over:
                 raise lost_every_race(self.calls, key)
@@ -117,17 +117,22 @@ class LogWriter:
         now = self.reader.now()
         return tail.wholly_expired(now) or tail.partly_expired(now)
 
-    async def _plan(self, key: ChatKey, tail: Tail, saves: list[Save]) -> Plan:
+    async def _plan(self, key: ChatKey, tail: Tail, saves: list[Save]) -> Plan | None:
+        """Return what to do; None if the floor has risen above what the tail says."""
         ids = [entry.id for save in saves for entry in save.entries]
         known: dict[str, Entry] = {}
         if positions := tail.matches(ids):
             first, count = positions[0], positions[-1] - positions[0] + 1
             found = await self.reader.read(key, after=first - 1, first=count)
+            if found.floor != tail.floor:
+                return None
             known = {entry.id: entry for entry in found.decode().entries}
         return plan(key, tail, saves, known)
 
-    async def _put(self, key: ChatKey, tail: Tail, planned: Plan) -> Tail | None:
+    async def _carried_out(self, key: ChatKey, tail: Tail, planned: Plan) -> Tail | None:
         """Put one item, and return the log's end after it; None if its place is taken."""
+        if not planned.entries:
+            return tail
         sent = self.reader.now()
         ids = [entry.id for entry in planned.entries]
         item = next_append(tail, sent, self.ttl, ids, planned.notes)

@@ -258,6 +258,24 @@ async def test_tombstones_go_with_a_later_trim(make, clock):
     assert await contents(storage) == ["5"]
 
 
+async def test_floors_of_old_trims_are_removed(make, clock):
+    """Also those that share the position of the newest one."""
+    storage = make(clock=clock)
+    await storage.save_chat_messages(*IDS, [user(str(n)) for n in range(9)])
+    for keep in (6, 3, 0):
+        await storage.trim_chat(*IDS, keep)
+    clock.advance(hours=2)
+    await storage.delete_chat(*IDS)
+    assert len(await table_items(storage)) == 1
+
+
+async def test_a_repeat_tells_the_floor_that_another_object_raised(storage, make):
+    """A save that stores nothing new does not rely on what its writer knew."""
+    await storage.save_chat_messages(*IDS, [user("0"), last := user("1")])
+    await make().trim_chat(*IDS, 1)
+    assert (await storage._append(KEY, [last])).floor == 1
+
+
 async def test_many_trims_do_not_hide_messages_from_a_stream(storage):
     """Items without entries between the messages do not end a page early."""
     for number in range(30):
