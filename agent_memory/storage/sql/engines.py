@@ -99,7 +99,7 @@ def _connect_args(driver: str, timeout: float) -> dict[str, Any]:
     if driver == "asyncmy":
         seconds = max(1, round(timeout))
         waits = f"SET innodb_lock_wait_timeout = {seconds}"
-        return {"connect_timeout": timeout, "read_timeout": timeout + 5, "init_command": waits}
+        return {"connect_timeout": timeout, "read_timeout": timeout + 1, "init_command": waits}
     return {}
 
 

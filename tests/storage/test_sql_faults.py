@@ -1,0 +1,204 @@
+"""Servers that go away, deadlock, or do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sql_proxy import Proxy
+from sql_tools import IDS, ask, contents, user
+
+from agent_memory import SqlChatStorage, StorageUnavailableError
+from engines import running_postgres
+from servers import EngineMissingError, postgres_binaries, private_directory, unprivileged_user
+
+COMMIT = {"postgresql": b"COMMIT;", "mysql": b"\x03COMMIT"}  # not the READ COMMITTED of BEGIN
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server_url(request):
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+async def proxy(server_url):
+    async with Proxy(server_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def storage(proxy):
+    async with SqlChatStorage(proxy.url, timeout=5) as storage:
+        await storage.save_chat_message(*IDS, user("first"))
+        yield storage
+
+
+async def test_connections_lost_between_calls_are_replaced(storage, proxy):
+    """A server restarted, or a firewall dropped idle connections: nobody notices."""
+    for number in range(3):
+        proxy.cut()
+        await storage.save_chat_message(*IDS, user(f"{number}"))
+        proxy.cut()
+        assert len(await storage.fetch_chat(*IDS)) == number + 2
+    assert contents(await storage.fetch_chat(*IDS)) == ["first", "0", "1", "2"]
+    assert [message.position for message in await storage.fetch_chat(*IDS)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("cut", ["cut_before", "cut_after"])
+async def test_a_connection_lost_in_the_middle_stores_once(storage, proxy, cut):
+    """Cut before or after the insert has reached the server: done again, stored once."""
+    setattr(proxy, cut, b"INSERT INTO agent_memory_entries")
+    batch = [user("one"), user("two")]
+    stored = await storage.save_chat_messages(*IDS, batch)
+    assert getattr(proxy, cut) is None  # it did happen
+    assert [message.position for message in stored] == [2, 3]
+    assert await storage.fetch_chat(*IDS) == [*await storage.fetch_chat(*IDS, 3)][:1] + batch
+
+
+@pytest.mark.parametrize("cut", ["cut_before", "cut_after"])
+async def test_a_connection_lost_at_the_commit_stores_once(storage, proxy, cut):
+    """Whether the commit reached the server cannot be known; ids make it safe to try again."""
+    setattr(proxy, cut, COMMIT[storage._parts().statements.family])
+    batch = [user("one"), user("two")]
+    stored = await storage.save_chat_messages(*IDS, batch)
+    assert getattr(proxy, cut) is None
+    assert stored == batch
+    assert contents(await storage.fetch_chat(*IDS)) == ["first", "one", "two"]
+    assert [m.position for m in await storage.fetch_chat(*IDS)] == [1, 2, 3]
+
+
+async def test_a_commit_that_is_lost_for_good_is_unknown(storage, proxy):
+    """The commit was applied, the server stays away: `stored` is None, and the retry tells."""
+    for session in sessions_of(storage):
+        session._delays = ()
+    proxy.cut_after = COMMIT[storage._parts().statements.family]
+    message = user("lost")
+    with pytest.raises(StorageUnavailableError, match="unknown") as caught:
+        await storage.save_chat_message(*IDS, message)
+    assert caught.value.stored is None
+    assert (await storage.save_chat_message(*IDS, message))[0].position == 2
+    assert contents(await storage.fetch_chat(*IDS)) == ["first", "lost"]
+
+
+async def test_a_deletion_lost_at_the_commit_is_not_repeated(storage, proxy):
+    """How many messages went cannot be told any more: the caller learns that it is unknown."""
+    proxy.cut_after = COMMIT[storage._parts().statements.family]
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.delete_chat(*IDS)
+    assert caught.value.stored is None
+    assert await storage.fetch_chat(*IDS) == []
+    assert await storage.delete_chat(*IDS) == 0
+
+
+def sessions_of(storage):
+    runner = storage._parts().runner
+    return [runner._loop._jobs._session, runner._reading]
+
+
+async def test_a_server_that_stays_away_is_told_as_nothing_stored(storage, proxy):
+    """Nothing reached it, so nothing is stored; when it is back, all goes on."""
+    proxy.refusing = True
+    proxy.cut()
+    told = await asyncio.gather(
+        *(storage.save_chat_message(*IDS, user("refused")) for _ in range(5)),
+        storage.fetch_chat(*IDS),
+        storage.trim_chat(*IDS, 1),
+        return_exceptions=True,
+    )
+    assert [type(error) for error in told] == [StorageUnavailableError] * 7
+    assert [error.stored for error in told] == [False] * 7
+    proxy.refusing = False
+    await storage.save_chat_message(*IDS, user("after"))
+    assert contents(await storage.fetch_chat(*IDS)) == ["first", "after"]
+
+
+async def test_a_server_that_does_not_answer_is_given_up(server_url):
+    """The wait is bounded by the store's own time-out, and the connection is not used again."""
+    async with Proxy(server_url) as proxy, SqlChatStorage(proxy.url, timeout=1) as storage:
+        await storage.save_chat_message(*IDS, user("first"))
+        proxy.silent = True
+        with pytest.raises(StorageUnavailableError):
+            await storage.save_chat_message(*IDS, user("unanswered"))
+        proxy.silent = False
+        await storage.save_chat_message(*IDS, user("after"))
+        kept = contents(await storage.fetch_chat(*IDS))
+        assert kept in (["first", "after"], ["first", "unanswered", "after"])
+
+
+async def test_a_deadlock_is_done_again(server_url):
+    """Two transactions lock rows the opposite way round: one of them begins anew by itself."""
+    keys = [("user", f"session {number}", "agent") for number in range(2)]
+    attempts = []
+
+    def locking(*order):
+        def work(connection, statements):
+            attempts.append(order)
+            for number in order:
+                connection.exec_driver_sql(LOCK.format(number))
+                connection.exec_driver_sql(PAUSE[statements.family])
+
+        return work
+
+    async with SqlChatStorage(server_url) as storage:
+        for key in keys:
+            await storage.save_chat_message(*key, user("first"))
+        await asyncio.gather(storage._write(locking(0, 1)), storage._write(locking(1, 0)))
+        assert len(attempts) > 2  # it did come to a deadlock
+        ((count,),) = await ask(storage, "SELECT sum(floor) FROM agent_memory_chats")
+        assert count == 4  # and each was done once
+
+
+LOCK = "UPDATE agent_memory_chats SET floor = floor + 1 WHERE session_id = 'session {}'"
+PAUSE = {"postgresql": "SELECT pg_sleep(0.3)", "mysql": "SELECT SLEEP(0.3)"}
+
+
+async def test_c25_connections_do_not_pile_up(storage, server_url):
+    """After much use from many tasks the pool holds what it may, and closing closes all."""
+    await asyncio.gather(
+        *(storage.save_chat_message(*IDS, user(f"{n}")) for n in range(200)),
+        *(storage.fetch_chat(*IDS, 1) for _ in range(200)),
+    )
+    counting = {
+        "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()",
+        "mysql": "SELECT count(*) FROM information_schema.processlist WHERE db = database()",
+    }
+    ((count,),) = await ask(storage, counting[storage._parts().statements.family])
+    assert 1 <= count <= 20
+
+
+async def test_a_server_restart_in_the_middle(tmp_path):
+    """Calls in flight succeed or get `StorageUnavailableError`; the next ones work."""
+    try:
+        binaries = postgres_binaries()
+    except EngineMissingError as error:
+        pytest.skip(str(error))
+    who = unprivileged_user()
+    with private_directory("restart", who) as base:
+        with running_postgres(binaries, base, who) as url:
+            proxy = Proxy(url)
+            await proxy.__aenter__()
+            storage = SqlChatStorage(proxy.url, timeout=5)
+            await storage.save_chat_message(*IDS, user("first"))
+            saves = [
+                asyncio.ensure_future(storage.save_chat_message(*IDS, user(f"{number}")))
+                for number in range(50)
+            ]
+            await saves[0]  # the others are on their way
+            proxy.refusing = True
+            proxy.cut()  # or the server would wait for its clients to leave
+        told = await asyncio.gather(*saves, return_exceptions=True)
+        assert all(isinstance(one, list | StorageUnavailableError) for one in told)
+        with running_postgres(binaries, base, who) as url:
+            proxy.refusing = False
+            proxy.upstream = "127.0.0.1", int(url.rpartition(":")[2].partition("/")[0])
+            await storage.save_chat_message(*IDS, user("last"))
+            messages = await storage.fetch_chat(*IDS)
+            assert [m.position for m in messages] == list(range(1, len(messages) + 1))
+            stored = {message.id for message in messages}
+            for one in told:
+                assert (
+                    one.stored is not True if isinstance(one, Exception) else one[0].id in stored
+                )
+            assert messages[-1].content == "last"
+            await storage.aclose()
+            await proxy.__aexit__()
