@@ -21,9 +21,9 @@ from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.file_appending import Appender, Batch, Outcome
-from agent_memory.storage.file_disk import Durability, os_errors
-from agent_memory.storage.file_listing import (
+from agent_memory.storage.file.appending import Appender, Batch, Outcome
+from agent_memory.storage.file.disk import Durability, os_errors
+from agent_memory.storage.file.listing import (
     every_key,
     info_of,
     keys_of,
@@ -31,15 +31,15 @@ from agent_memory.storage.file_listing import (
     strays_of,
     users_of,
 )
-from agent_memory.storage.file_lock import ChatLock
-from agent_memory.storage.file_names import ChatPaths, paths_of
-from agent_memory.storage.file_queues import ChatQueues
-from agent_memory.storage.file_reading import Wanted, read_log
-from agent_memory.storage.file_reporting import DamageReport
-from agent_memory.storage.file_state import StateCache
-from agent_memory.storage.file_summaries import RecordFiles
-from agent_memory.storage.file_trimming import Trimmer
-from agent_memory.storage.file_verifying import Problem, problems_of
+from agent_memory.storage.file.lock import ChatLock
+from agent_memory.storage.file.names import ChatPaths, paths_of
+from agent_memory.storage.file.queues import ChatQueues
+from agent_memory.storage.file.reading import Wanted, read_log
+from agent_memory.storage.file.reporting import DamageReport
+from agent_memory.storage.file.state import StateCache
+from agent_memory.storage.file.summaries import RecordFiles
+from agent_memory.storage.file.trimming import Trimmer
+from agent_memory.storage.file.verifying import Problem, problems_of
 from agent_memory.storage.requests import check_scope_ids
 from agent_memory.storage.settling import result_of
 from agent_memory.storage.summary_store import SummaryStore

@@ -1,0 +1,271 @@
+"""One line of a chat's file: written, read, and salvaged when it is damaged.
+
+The first line is the header: whose chat it is and its floor. Every other line is one entry:
+its position, where its batch starts and how many entries that has, then the codec's fields.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.messages import ChatKey
+from agent_memory.records import Entry, Note
+from agent_memory.storage.codec import VERSION, entry_of, parse
+
+_MARKER: Final = b'{"position":'
+_START: Final = re.compile(r'\{\s*"position"\s*:')
+_PREFIX: Final = re.compile(
+    rb'\{"position":(\d+),"batch_start":(\d+),"batch_length":(\d+),'
+    rb'"v":\d+,"id":("(?:[^"\\]|\\.)*"),"(\w+)":'
+)
+_MOST_TRIES: Final = 100  # of finding records in one damaged line; more is not damage but malice
+_BETWEEN: Final = ("", "{", "\0", "\r", " ")  # what may follow a whole record
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+@attrs.frozen
+class Header:
+    """The first line of a chat's file.
+
+    Args:
+        key: whose chat it is.
+        floor: every position up to it has been trimmed or deleted.
+        created_at: when the chat's first entry was stored.
+    """
+
+    key: ChatKey
+    floor: int = 0
+    created_at: datetime = attrs.field(factory=lambda: datetime.now(UTC))
+
+
+@attrs.frozen
+class Mark:
+    """What a line tells of its entry without its content being read.
+
+    Args:
+        position: the entry's place in the chat's log.
+        batch_start: the position of the first entry that was saved with it.
+        batch_length: how many were saved together.
+        id: the entry's id.
+        is_note: whether it is a note.
+        start: its first byte in the file.
+        stop: the byte after its last one.
+    """
+
+    position: int
+    batch_start: int
+    batch_length: int
+    id: str
+    is_note: bool
+    start: int
+    stop: int
+
+    @property
+    def batch_end(self) -> int:
+        """The position of the last entry that was saved with it."""
+        return self.batch_start + self.batch_length - 1
+
+
+@attrs.frozen
+class Record:
+    """An entry as it was read, and where."""
+
+    entry: Entry
+    mark: Mark
+
+
+@attrs.frozen
+class Bad:
+    """Bytes `start` to `stop` of the file, which are no entry, and why."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+Piece: TypeAlias = Record | Bad
+
+
+def header_line(header: Header) -> bytes:
+    """Return the header as a line."""
+    fields = {
+        "v": VERSION,
+        "chat": attrs.asdict(header.key),
+        "floor": header.floor,
+        "created_at": header.created_at.isoformat(),
+        "check": _check_of(header),
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def header_of(line: bytes, location: str) -> Header | None:
+    """Return the header a line holds, or None.
+
+    Raises:
+        CorruptedRecordError: a newer version wrote it.
+    """
+    try:
+        fields = json.loads(line)
+        version = fields["v"]
+        if type(version) is int and version > VERSION:
+            parse(line, location=location)  # it says how to go on
+        created_at = datetime.fromisoformat(fields["created_at"])
+        header = Header(ChatKey(**fields["chat"]), fields["floor"], created_at)
+        return header if fields["check"] == _check_of(header) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _check_of(header: Header) -> str:
+    """Return a checksum: a damaged digit must neither delete nor name another chat."""
+    key, stamp = header.key, header.created_at.isoformat()
+    text = "\0".join((key.user_id, key.session_id, key.agent_id, str(header.floor), stamp))
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def entry_line(text: str, position: int, batch_start: int, batch_length: int) -> bytes:
+    """Return the line for an entry that the codec gave `text` for."""
+    return (
+        f'{{"position":{position},"batch_start":{batch_start},"batch_length":{batch_length},'
+        f"{text[1:]}\n"
+    ).encode()
+
+
+def pieces_of(line: bytes, at: int, agent_id: str) -> list[Piece]:
+    """Return what a line holds: as a rule one record, else all that can still be read.
+
+    Args:
+        line: the line without its end.
+        at: its first byte in the file.
+        agent_id: whose chat it is.
+    """
+    try:
+        return [_record(line, at, agent_id)]
+    except CorruptedRecordError as error:
+        return _salvage(line, at, agent_id, _why(line, error))
+
+
+def marks_of(line: bytes, at: int, agent_id: str) -> list[Mark]:
+    """Return the marks of the records in a line, without reading their content if need not be."""
+    quick = quick_mark(line, at)
+    if quick is not None and line.find(_MARKER, 1) < 0:
+        return [quick]
+    return [piece.mark for piece in pieces_of(line, at, agent_id) if isinstance(piece, Record)]
+
+
+def quick_mark(line: bytes, at: int) -> Mark | None:
+    """Return the mark that a line begins with as it was written here; its rest may be bad."""
+    found = _PREFIX.match(line)
+    if found is None:
+        return None
+    position, start, length, identifier, following = found.groups()
+    try:
+        fields = {
+            "position": int(position),
+            "batch_start": int(start),
+            "batch_length": int(length),
+            "id": json.loads(identifier),
+        }
+        return _mark(fields, at, at + len(line), is_note=following == b"note")
+    except (ValueError, CorruptedRecordError):
+        return None
+
+
+def _record(line: bytes, at: int, agent_id: str) -> Record:
+    fields = parse(line)
+    mark = _mark(fields, at, at + len(line), is_note="note" in fields)
+    return Record(entry_of(fields, mark.position, agent_id), mark)
+
+
+def _mark(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> Mark:
+    position, first = fields.get("position"), fields.get("batch_start")
+    length, identifier = fields.get("batch_length"), fields.get("id")
+    # Held against each other, so that a damaged digit is noticed.
+    if (
+        type(position) is int
+        and type(first) is int
+        and type(length) is int
+        and type(identifier) is str
+        and 1 <= first <= position < first + length
+    ):
+        return Mark(position, first, length, identifier, is_note, start, stop)
+    raise CorruptedRecordError("no position within a batch, or no id")
+
+
+def _why(line: bytes, error: CorruptedRecordError) -> str:
+    if not line.strip(b"\0"):
+        return f"{len(line)} NUL bytes"
+    cause = error.__cause__
+    return str(error if cause is None else cause) or type(cause).__name__
+
+
+def _salvage(line: bytes, at: int, agent_id: str, reason: str) -> list[Piece]:
+    """Find whole records in a damaged line: two glued together, or one behind garbage."""
+    text = line.decode("utf-8", "surrogateescape")
+    pieces: list[Piece] = []
+    done, end = 0, at  # the same place, in characters and in bytes of the file
+    for start, stop in _candidates(text):
+        begin = end + len(_bytes(text[done:start]))
+        try:
+            record = _record(_bytes(text[start:stop]), begin, agent_id)
+        except CorruptedRecordError:
+            continue
+        if begin > end:
+            pieces.append(Bad(end, begin, reason))
+        pieces.append(record)
+        done, end = stop, record.mark.stop
+    if text[done:].strip("\0 \r\t") or not pieces:
+        pieces.append(Bad(end, at + len(line), reason))
+    return pieces
+
+
+def _candidates(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where objects that may be records start and stop, never one inside another."""
+    done = 0
+    for tries, found in enumerate(_START.finditer(text)):
+        if tries == _MOST_TRIES:
+            return
+        if found.start() < done:
+            continue
+        try:
+            _, stop = _raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            continue
+        # An object within the content of a torn record has that record's "{" before it, and
+        # the rest of the content behind it.
+        if text[stop : stop + 1] in _BETWEEN or "{" not in text[done : found.start()]:
+            done = stop
+            yield found.start(), stop
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def corrupted_note(
+    position: int, agent_id: str, location: str, reason: str, like: Entry | None
+) -> Note:
+    """Return the note that stands for an entry that cannot be read; the same at every reading.
+
+    Args:
+        position: the entry's place in the log.
+        agent_id: whose chat it is.
+        location: where the bytes are that should hold it.
+        reason: why they do not.
+        like: the entry before it, whose timestamp the note takes.
+    """
+    note = Note(
+        "corrupted",
+        {"location": location, "reason": reason},
+        id=f"corrupted-{position}",
+        timestamp=datetime.fromtimestamp(0, UTC) if like is None else like.timestamp,
+    )
+    return note.placed(position, agent_id)

@@ -1,0 +1,131 @@
+"""Which chats a directory holds, in the order of their keys."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.messages import ChatKey
+from agent_memory.records import ChatInfo
+from agent_memory.storage.file.lines import Header, header_of
+from agent_memory.storage.file.log import head_of, tail_of
+from agent_memory.storage.file.names import LOG, ChatPaths, id_of, name_of, paths_of
+from agent_memory.storage.file.source import ChangedError, Source, lines
+
+logger = logging.getLogger(__name__)
+
+
+def users_of(root: Path) -> list[str]:
+    """Return the ids of all users that have files, in order."""
+    return _ids(root, 0)
+
+
+def sessions_of(root: Path, user_id: str) -> list[str]:
+    """Return the ids of a user's sessions that have files, in order."""
+    return _ids(root / name_of(user_id), 1)
+
+
+def keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
+    """Return the keys of a session's chats that have files, in order."""
+    directory = root / name_of(user_id) / name_of(session_id)
+    keys: list[ChatKey] = []
+    for name in _names(directory):
+        agent_id = _agent_of(directory / name) if name.endswith(LOG) else None
+        if agent_id is not None:
+            keys.append(ChatKey(user_id, session_id, agent_id))
+    return sorted(keys)
+
+
+def info_of(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
+    """Return what a chat's file tells; None for one that is gone or cannot be read."""
+    while True:
+        try:
+            with FileIO(paths.log) as file:
+                return _info(Source(file), paths, key)
+        except FileNotFoundError:
+            return None
+        except ChangedError:
+            continue
+        except CorruptedRecordError as error:
+            logger.warning("%s is left out of the list: %s", paths.log, error)
+            return None
+
+
+def _info(source: Source, paths: ChatPaths, key: ChatKey) -> ChatInfo:
+    head = head_of(source, paths.log, key)
+    tail = tail_of(source, head, key.agent_id)
+    created = None if head.header is None else head.header.created_at
+    updated = datetime.fromtimestamp(source.stat.st_mtime, UTC)
+    return ChatInfo(key, head.floor, tail.last, created, updated)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
+    except FileNotFoundError:
+        return []
+
+
+def _ids(directory: Path, level: int) -> list[str]:
+    """Return the ids that the directories in one stand for: users (level 0) or sessions (1)."""
+    found = [_directory_id(directory / name, level) for name in _names(directory)]
+    return sorted(identifier for identifier in found if identifier is not None)
+
+
+def _directory_id(directory: Path, level: int) -> str | None:
+    plain = id_of(directory.name)
+    if plain is not None or not directory.is_dir():
+        return plain if directory.is_dir() else None
+    for header in _headers(directory):  # its name is a hash, so the files in it are asked
+        identifier = (header.key.user_id, header.key.session_id)[level]
+        if name_of(identifier) == directory.name:
+            return identifier
+    return None
+
+
+def _headers(directory: Path) -> Iterator[Header]:
+    for path in directory.rglob(f"*{LOG}"):
+        header = header_at(path)
+        if header is not None:
+            yield header
+
+
+def _agent_of(path: Path) -> str | None:
+    name = path.name.removesuffix(LOG)
+    plain = id_of(name)
+    if plain is not None:
+        return plain
+    header = header_at(path)
+    if header is not None and name_of(header.key.agent_id) == name:
+        return header.key.agent_id
+    logger.warning("%s is left out of the list: nothing tells whose chat it is", path)
+    return None
+
+
+def header_at(path: Path) -> Header | None:
+    """Return the header of a file, None if it has none that can be read."""
+    try:
+        with FileIO(str(path)) as file:
+            source = Source(file)
+            first = next(lines(source, 0, source.size), None)
+            return None if first is None else header_of(first[1], str(path))
+    except (OSError, CorruptedRecordError):
+        return None
+
+
+def every_key(root: Path) -> Iterator[ChatKey]:
+    """Yield the key of every chat that has a file, in order."""
+    for user_id in users_of(root):
+        for session_id in sessions_of(root, user_id):
+            yield from keys_of(root, user_id, session_id)
+
+
+def strays_of(root: Path) -> list[str]:
+    """Return the chats' files of which nothing tells whose they are."""
+    known = {paths_of(root, key).log for key in every_key(root)}
+    return sorted(path for path in map(str, root.glob(f"*/*/*{LOG}")) if path not in known)

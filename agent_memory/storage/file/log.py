@@ -1,0 +1,216 @@
+"""One chat's file as a log: where it begins and ends, and how a part of it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.messages import ChatKey
+from agent_memory.storage.file.lines import (
+    Bad,
+    Header,
+    Mark,
+    Piece,
+    Record,
+    header_of,
+    marks_of,
+    pieces_of,
+    quick_mark,
+)
+from agent_memory.storage.file.source import FIRST_BLOCK, Source, lines, lines_back
+
+KNOWN: Final = 64
+"""How many of the newest messages are known when they are saved again."""
+
+_WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not searched
+
+
+@attrs.frozen
+class Head:
+    """How a file begins.
+
+    Args:
+        header: its first line; None when there is none (yet), or it cannot be read.
+        floor: the header's, or what the first record tells of it.
+        start: the first byte of the first record.
+        bad: the first line, when it is no header.
+    """
+
+    header: Header | None
+    floor: int
+    start: int
+    bad: Bad | None = None
+
+
+@attrs.frozen
+class Tail:
+    """Where a file's log ends.
+
+    Args:
+        last: the newest position; the floor if there is none.
+        end: the byte after the last whole batch; what follows was never saved.
+    """
+
+    last: int
+    end: int
+
+
+def head_of(source: Source, path: str, key: ChatKey) -> Head:
+    """Return how a file begins.
+
+    Args:
+        source: the file.
+        path: its path, for errors.
+        key: whose chat it must be.
+
+    Raises:
+        CorruptedRecordError: a newer version wrote it, or it is another chat's.
+    """
+    first = next(lines(source, 0, source.size), None)
+    if first is None:
+        return Head(None, 0, 0)  # new, or torn while its first line was written
+    line, agent_id = first[1], key.agent_id
+    header = header_of(line, path)
+    if header is not None:
+        _check_owner(header, path, key)
+        return Head(header, header.floor, len(line) + 1)
+    holds_record = any(isinstance(piece, Record) for piece in pieces_of(line, 0, agent_id))
+    start = 0 if holds_record else len(line) + 1
+    bad = Bad(0, len(line), "the first line does not say whose chat this is")
+    return Head(None, _floor_of(source, start, agent_id), start, bad)
+
+
+def _check_owner(header: Header, path: str, key: ChatKey) -> None:
+    if header.key != key:
+        raise CorruptedRecordError(
+            f"{path} says that it is the chat of {header.key}, but lies where that of {key} "
+            "belongs; move it back",
+            key=key,
+            location=path,
+        )
+
+
+def _floor_of(source: Source, start: int, agent_id: str) -> int:
+    """Infer a lost floor: every line before the first record stood for one position."""
+    for lost, (at, line) in enumerate(lines(source, start, source.size)):
+        marks = marks_of(line, at, agent_id)
+        if marks:
+            return max(0, marks[0].position - 1 - lost)
+    return 0
+
+
+def tail_of(source: Source, head: Head, agent_id: str) -> Tail:
+    """Return where a file's log ends: a batch counts once its last line is whole.
+
+    A whole line that cannot be read was saved once, so it keeps its position; a batch whose
+    last line is missing never was, so it is cut.
+    """
+    end, lost, hint = head.start, 0, 0
+    for at, line in lines_back(source, head.start, source.size):
+        end = max(end, at + len(line) + 1)
+        marks = [p.mark for p in pieces_of(line, at, agent_id) if isinstance(p, Record)]
+        if marks:
+            last = max(marks[-1].position + lost, hint)
+            if last >= marks[-1].batch_end:
+                return Tail(last, end)
+            return _before_batch(source, head, marks[-1], Tail(last, end), agent_id)
+        lost += 1
+        damaged = quick_mark(line, at)
+        hint = max(hint, 0 if damaged is None else damaged.position)
+    return Tail(max(head.floor + lost, hint), end)
+
+
+def _before_batch(source: Source, head: Head, newest: Mark, whole: Tail, agent_id: str) -> Tail:
+    """Leave out a batch that lacks its end, unless its lines disagree on where that is."""
+    cut = head.start
+    for mark in marks_back(source, head.start, source.size, agent_id):
+        if mark.position < newest.batch_start:
+            break
+        if mark.batch_end != newest.batch_end:
+            return whole
+        cut = mark.start
+    return Tail(max(newest.batch_start - 1, head.floor), cut)
+
+
+def marks_back(source: Source, start: int, stop: int, agent_id: str) -> Iterator[Mark]:
+    """Yield the marks between two bytes, the newest first."""
+    for at, line in lines_back(source, start, stop):
+        yield from reversed(marks_of(line, at, agent_id))
+
+
+def known_of(source: Source, head: Head, tail: Tail, agent_id: str) -> list[Mark]:
+    """Return, oldest first, the newest 64 messages or more, and all of the last append."""
+    known: list[Mark] = []
+    messages = 0
+    for mark in marks_back(source, head.start, tail.end, agent_id):
+        if messages >= KNOWN and mark.position < known[0].batch_start:
+            break
+        known.append(mark)
+        messages += not mark.is_note
+    known.reverse()
+    return known
+
+
+def pieces_after(
+    source: Source, head: Head, tail: Tail, low: int, agent_id: str
+) -> Iterator[Piece]:
+    """Yield what lies behind position `low`: records, and what cannot be read.
+
+    A record whose position is not above its predecessor's is given as bad.
+    """
+    previous = low
+    for at, line in lines(source, seek(source, head, tail, low, agent_id), tail.end):
+        for piece in pieces_of(line, at, agent_id):
+            if isinstance(piece, Bad):
+                yield piece
+                continue
+            mark = piece.mark
+            if previous < mark.position <= tail.last:
+                previous = mark.position
+                yield piece
+            elif previous > low or mark.position > tail.last:
+                reason = f"position {mark.position} follows {previous}"
+                yield Bad(mark.start, mark.stop, reason)
+
+
+def seek(source: Source, head: Head, tail: Tail, low: int, agent_id: str) -> int:
+    """Return the first byte of a line, before which lie only positions up to `low`.
+
+    Searched from the end in growing steps, then by halves: whoever reads on from a position
+    is mostly near the end, and nobody parses what lies before.
+    """
+    if low <= head.floor:
+        return head.start
+    start, stop, step = head.start, tail.end, FIRST_BLOCK
+    while stop - start > step:
+        stop = tail.end - step
+        passed = _passed(source, stop, tail.end, low, agent_id)
+        if passed is not None:
+            start, stop = passed, tail.end
+            break
+        step *= 4
+    while stop - start > _WINDOW:
+        middle = (start + stop) // 2
+        passed = _passed(source, middle, tail.end, low, agent_id)
+        start, stop = (start, middle) if passed is None else (passed, stop)
+    for at, line in lines(source, start, tail.end):
+        marks = marks_of(line, at, agent_id)
+        if marks and marks[-1].position > low:
+            break
+        if marks:
+            start = at + len(line) + 1
+    return start
+
+
+def _passed(source: Source, start: int, end: int, low: int, agent_id: str) -> int | None:
+    """Return the end of the first readable line behind a byte, if it is one up to `low`."""
+    behind = lines(source, start - 1, end)
+    next(behind, None)  # the rest of the line that the byte before `start` belongs to
+    for at, line in behind:
+        marks = marks_of(line, at, agent_id)
+        if marks:
+            return at + len(line) + 1 if marks[-1].position <= low else None
+    return None

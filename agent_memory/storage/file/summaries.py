@@ -1,0 +1,127 @@
+"""Summary records in a file beside the chat, a record per line, under the chat's lock."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from io import FileIO
+
+import attrs
+
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.messages import ChatKey
+from agent_memory.records import SummaryRecord
+from agent_memory.storage.codec import decode_record, encode_record
+from agent_memory.storage.file.disk import Durability, append_bytes, sync_directory
+from agent_memory.storage.file.lock import ChatLock
+from agent_memory.storage.file.log import head_of, tail_of
+from agent_memory.storage.file.names import ChatPaths
+from agent_memory.storage.file.source import Source, lines, lines_back
+
+
+@attrs.frozen
+class _Newest:
+    """The newest record of a file: its id, the floor it was made at, and where it ends."""
+
+    id: str | None = None
+    floor: int | None = None
+    end: int = 0
+
+
+@attrs.frozen
+class RecordFiles:
+    """Reads and writes chats' summary records; see ``SummaryStore``.
+
+    Args:
+        lock: how chats are locked.
+        durability: what "stored" means.
+    """
+
+    lock: ChatLock
+    durability: Durability
+
+    def save(
+        self, paths: ChatPaths, key: ChatKey, record: SummaryRecord, replaces: str | None
+    ) -> bool:
+        """Store a record if its predecessor is the newest and it fits the chat."""
+        with self.lock.hold_existing(paths, key) as file:
+            if file is None:
+                return False
+            source = Source(file)
+            head = head_of(source, paths.log, key)
+            if not record.fits(head.floor, tail_of(source, head, key.agent_id).last):
+                return False
+            newest = _newest(paths.summaries)
+            if newest.floor not in (None, head.floor):
+                newest = _Newest()  # a crash left it; it tells of what was trimmed since
+            if newest.id in (replaces, record.id):
+                if newest.id != record.id:
+                    self._append(paths, newest.end, record)
+                return True
+            return False
+
+    def load(self, paths: ChatPaths, key: ChatKey) -> SummaryRecord | None:
+        """Return the newest record, if it was made at the chat's floor.
+
+        Raises:
+            CorruptedRecordError: it cannot be read.
+        """
+        with suppress(FileNotFoundError), FileIO(paths.summaries) as file:
+            for at, line in lines_back(source := Source(file), 0, source.size):
+                place = f"{paths.summaries}, byte {at}"
+                record = decode_record(line, key.agent_id, location=place)
+                # Looked up after the record was read, so that a trim in between is noticed.
+                return record if record.floor == _floor(paths, key) else None
+        return None
+
+    def list(self, paths: ChatPaths, key: ChatKey) -> list[SummaryRecord]:
+        """Return the readable records made at the chat's floor, oldest first."""
+        records: list[SummaryRecord] = []
+        with suppress(FileNotFoundError), FileIO(paths.summaries) as file:
+            source = Source(file)
+            for _, line in lines(source, 0, source.size):
+                with suppress(CorruptedRecordError):
+                    records.append(decode_record(line, key.agent_id))
+        floor = _floor(paths, key) if records else 0
+        return [record for record in records if record.floor == floor]
+
+    def forget(self, paths: ChatPaths, key: ChatKey) -> int:
+        """Remove all records and return how many there were."""
+        with self.lock.hold_existing(paths, key) as locked:
+            if locked is None:
+                return 0
+            count = len(self.list(paths, key))
+            with suppress(FileNotFoundError):
+                os.unlink(paths.summaries)  # noqa: PTH108 - a string
+                sync_directory(paths.directory, self.durability)
+            return count
+
+    def _append(self, paths: ChatPaths, end: int, record: SummaryRecord) -> None:
+        with FileIO(os.open(paths.summaries, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
+            file.truncate(end)  # a torn record, or void ones
+            append_bytes(file, end, f"{encode_record(record)}\n".encode(), self.durability)
+        sync_directory(paths.directory, self.durability)
+
+
+def _newest(path: str) -> _Newest:
+    with suppress(FileNotFoundError), FileIO(path) as file:
+        for at, line in lines_back(source := Source(file), 0, source.size):
+            record_id, floor = _identity(line)
+            return _Newest(record_id, floor, at + len(line) + 1)
+    return _Newest()
+
+
+def _identity(line: bytes) -> tuple[str | None, int | None]:
+    """Return a record's id and floor, whichever version wrote it; nothing of one that is bad."""
+    try:
+        fields = json.loads(line)
+        return fields["id"], fields["floor"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, None
+
+
+def _floor(paths: ChatPaths, key: ChatKey) -> int | None:
+    with suppress(FileNotFoundError), FileIO(paths.log) as file:
+        return head_of(Source(file), paths.log, key).floor
+    return None

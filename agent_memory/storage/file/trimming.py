@@ -1,0 +1,149 @@
+"""Trimming, deleting and purging chats: replaced whole, so that a crash leaves old or new."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from io import FileIO
+
+import attrs
+
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.storage.file.disk import Durability, sync_directory, sync_file, write_all
+from agent_memory.storage.file.lines import Header, Mark, Record, header_line
+from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
+from agent_memory.storage.file.log import Head, Tail, head_of, pieces_after, tail_of
+from agent_memory.storage.file.names import ChatPaths
+from agent_memory.storage.file.source import BLOCK, Source
+
+
+@attrs.frozen
+class _Cut:
+    """What a trim leaves of a log.
+
+    Args:
+        floor: the new floor.
+        start: the first byte that stays.
+        end: the byte after the last one that stays.
+        gone: how many messages go.
+    """
+
+    floor: int
+    start: int
+    end: int
+    gone: int
+
+
+@attrs.frozen
+class Trimmer:
+    """Removes messages from chats' files.
+
+    Args:
+        lock: how chats are locked.
+        durability: what "removed" means.
+    """
+
+    lock: ChatLock
+    durability: Durability
+
+    def forget(self, paths: ChatPaths, key: ChatKey, keep: int) -> int:
+        """Remove all but the newest `keep` messages; return how many went.
+
+        Raises:
+            OSError: it failed; the chat is as it was, or as it was to be.
+        """
+        with self.lock.hold_existing(paths, key) as file:
+            if file is None:
+                return 0
+            source = Source(file)
+            head = head_of(source, paths.log, key)
+            tail = tail_of(source, head, key.agent_id)
+            cut = _cut(source, head, tail, keep, key)
+            if cut.floor > head.floor or keep == 0:
+                self._remove_summaries(paths)
+            if cut.floor > head.floor:
+                self._replace(file, source, paths, _header(head, key, cut.floor), cut)
+            return cut.gone
+
+    def purge(self, paths: ChatPaths, key: ChatKey, before: float) -> bool:
+        """Remove what is left of a chat without entries; return whether that was done.
+
+        Args:
+            before: only if nothing was written since, in seconds since 1970.
+        """
+        with self.lock.hold_existing(paths, key) as file:
+            if file is None:
+                return False
+            source = Source(file)
+            head = head_of(source, paths.log, key)
+            tail = tail_of(source, head, key.agent_id)
+            if tail.last > head.floor or source.stat.st_mtime > before:
+                return False
+            if LOCKS_BESIDE:
+                file.close()
+            for path in (paths.summaries, paths.temporary, paths.log):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)  # noqa: PTH108 - a string
+            sync_directory(paths.directory, self.durability)
+        for directory in paths.directories[:2]:
+            with suppress(OSError):  # other chats live there
+                directory.rmdir()
+        return True
+
+    def _remove_summaries(self, paths: ChatPaths) -> None:
+        # On the disk before the messages go: what tells of erased text must not outlive it.
+        with suppress(FileNotFoundError):
+            os.unlink(paths.summaries)  # noqa: PTH108 - a string
+            sync_directory(paths.directory, self.durability)
+
+    def _replace(
+        self, file: FileIO, source: Source, paths: ChatPaths, header: Header, cut: _Cut
+    ) -> None:
+        with FileIO(paths.temporary, "w") as new:
+            if not LOCKS_BESIDE:
+                # Held until the new name is on the disk: what is appended to the new file
+                # before that would be lost with it in a crash.
+                try_lock(new.fileno())
+            try:
+                for data in _what_stays(source, header, cut):
+                    write_all(new, data)
+                sync_file(new.fileno(), self.durability)
+                if LOCKS_BESIDE:
+                    file.close()
+                    new.close()
+                os.replace(paths.temporary, paths.log)  # noqa: PTH105 - strings
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(paths.temporary)  # noqa: PTH108 - a string
+                raise
+            sync_directory(paths.directory, self.durability)
+
+
+def _header(head: Head, key: ChatKey, floor: int) -> Header:
+    if head.header is None:
+        return Header(key, floor)
+    return attrs.evolve(head.header, floor=floor)
+
+
+def _what_stays(source: Source, header: Header, cut: _Cut) -> Iterator[bytes]:
+    yield header_line(header)
+    for start in range(cut.start, cut.end, BLOCK):
+        yield source.read(start, min(start + BLOCK, cut.end))
+
+
+def _cut(source: Source, head: Head, tail: Tail, keep: int, key: ChatKey) -> _Cut:
+    """Find where to cut: before the `keep`-th newest message, notes not counted."""
+    newest: deque[Mark] = deque(maxlen=keep)
+    messages = 0
+    for piece in pieces_after(source, head, tail, head.floor, key.agent_id):
+        if isinstance(piece, Record) and isinstance(piece.entry, ConversationMessage):
+            messages += 1
+            newest.append(piece.mark)
+    if keep == 0:
+        return _Cut(tail.last, tail.end, tail.end, messages)
+    if messages < keep:
+        return _Cut(head.floor, head.start, tail.end, 0)
+    first = newest[0]
+    return _Cut(first.position - 1, first.start, tail.end, messages - len(newest))

@@ -1,0 +1,395 @@
+"""Damaged files: torn ends, bad lines, glued records; what is good is read, the rest is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+
+import pytest
+from file_support import (
+    IDS,
+    KEY,
+    entries,
+    fetched,
+    log_of,
+    make_unreadable,
+    parsed_lines,
+    problems,
+    raw_lines,
+    run,
+    saved,
+)
+
+from agent_memory import ConversationMessage, FileChatStorage, Note
+from agent_memory.storage.file import reading as file_reading
+from agent_memory.storage.file.source import ChangedError
+
+
+def users(count, prefix="message "):
+    return [ConversationMessage("user", f"{prefix}{number}") for number in range(1, count + 1)]
+
+
+def contents(messages):
+    return [message.content for message in messages]
+
+
+def warned(caplog):
+    """What was logged as a warning."""
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A chat of four single saves."""
+    run(saved(tmp_path, *([message] for message in users(4))))
+    return log_of(tmp_path)
+
+
+# ---------------------------------------------------------------------------- torn ends (C24)
+
+
+@pytest.mark.parametrize("left", [1, 40, -1])
+async def test_c24_a_torn_last_line_is_left_out_with_one_warning(tmp_path, caplog, left):
+    """Whether its first byte is there, or all but its end."""
+    await saved(tmp_path, *([message] for message in users(4)))
+    path = log_of(tmp_path)
+    *whole, last = raw_lines(path)
+    path.write_bytes(b"".join(whole) + last[:left])
+    async with FileChatStorage(tmp_path) as storage:
+        for _ in range(3):
+            assert contents(await storage.fetch_chat(*IDS)) == contents(users(3))
+    (warning,) = warned(caplog)
+    assert str(path) in warning
+    assert "the next save cuts them" in warning
+
+
+async def test_c24_the_next_save_begins_on_a_fresh_line_and_survives_a_restart(log, caplog):
+    """The torn bytes are gone, and the position they had is free."""
+    root = log.parents[2]
+    log.write_bytes(log.read_bytes()[:-7])
+    await saved(root, users(1, "after "))
+    assert contents(await fetched(root)) == [*contents(users(3)), "after 1"]
+    assert [line["position"] for line in parsed_lines(log)[1:]] == [1, 2, 3, 4]
+    (warning,) = warned(caplog)
+    assert "were cut at byte" in warning
+
+
+@pytest.mark.parametrize("lines_left", [1, 2])
+async def test_a_batch_that_lacks_lines_was_never_saved(tmp_path, lines_left):
+    """It is invisible though its lines are whole, and is cut before the next append."""
+    await saved(tmp_path, users(2), users(3, "batch "))
+    path = log_of(tmp_path)
+    path.write_bytes(b"".join(raw_lines(path)[: 3 + lines_left]))
+    assert contents(await fetched(tmp_path)) == contents(users(2))
+    await saved(tmp_path, users(1, "after "))
+    assert [m.position for m in await fetched(tmp_path)] == [1, 2, 3]
+    assert len(parsed_lines(path)) == 4
+
+
+def test_cut_anywhere_a_file_holds_its_whole_batches_and_takes_the_next(tmp_path):
+    """At each of its bytes: what is read is the batches before, and saving goes on."""
+    run(saved(tmp_path, users(1, "a"), users(3, "b"), users(1, "c")))
+    path = log_of(tmp_path)
+    data = path.read_bytes()
+    said = contents([*users(1, "a"), *users(3, "b"), *users(1, "c")])
+    allowed = [said[:count] for count in (0, 1, 4, 5)]
+
+    async def check(cut):
+        path.write_bytes(data[:cut])
+        async with FileChatStorage(tmp_path, durability="os") as storage:
+            before = contents(await storage.fetch_chat(*IDS))
+            assert before in allowed
+            await storage.save_chat_messages(*IDS, users(2, "next"))
+            after = await storage.fetch_chat(*IDS)
+        assert contents(after) == [*before, "next1", "next2"]
+        assert [m.position for m in after] == [*range(1, len(after) + 1)]
+        assert parsed_lines(path)[0]["chat"]["user_id"] == "user"
+
+    for cut in range(len(data)):
+        run(check(cut))
+
+
+async def test_300_nul_bytes_at_the_end_are_cut(log):
+    """What some file systems leave after a power failure."""
+    root = log.parents[2]
+    with log.open("ab") as file:
+        file.write(b"\0" * 300)
+    assert contents(await fetched(root)) == contents(users(4))
+    await saved(root, users(1, "after "))
+    assert [line["position"] for line in parsed_lines(log)[1:]] == [1, 2, 3, 4, 5]
+
+
+async def test_a_save_that_is_being_written_is_not_called_torn(log, caplog):
+    """While its writer holds the lock, half a line is work in progress."""
+    import fcntl  # noqa: PLC0415 - where there is one
+
+    with log.open("ab") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        writer.write(b'{"position":5,')
+        writer.flush()
+        assert contents(await fetched(log.parents[2])) == contents(users(4))
+    assert warned(caplog) == []
+
+
+# ------------------------------------------------------------------- damage in the middle (C25)
+
+
+async def test_c25_a_bad_line_in_the_middle_leaves_a_gap_that_is_told(log, caplog):
+    """Nothing shifts; the log has a note in its place; one warning however often it is read."""
+    make_unreadable(log, 2)
+    async with FileChatStorage(log.parents[2]) as storage:
+        for _ in range(3):
+            messages = await storage.fetch_chat(*IDS)
+            assert [(m.content, m.position) for m in messages] == [
+                ("message 1", 1),
+                ("message 3", 3),
+                ("message 4", 4),
+            ]
+        gap = [entry async for entry in storage.iter_log(*IDS)][1]
+    byte = log.read_bytes().index(b"####")
+    assert isinstance(gap, Note)
+    assert (gap.kind, gap.position) == ("corrupted", 2)
+    assert gap.data["location"] == f"{log}, byte {byte}"
+    assert len(warned(caplog)) == 1
+
+
+async def test_c25_a_gap_is_the_same_in_every_part_that_is_read(log):
+    """Pages, tails and the whole log agree."""
+    make_unreadable(log, 2)
+    make_unreadable(log, 3)
+    whole = await entries(log.parents[2])
+    async with FileChatStorage(log.parents[2]) as storage:
+        for after in range(4):
+            for first in range(1, 5):
+                part = await storage._read(KEY, after=after, first=first)
+                assert [e.position for e in part.entries] == [
+                    e.position for e in whole[after : after + first]
+                ]
+        part = await storage._read(KEY, last=2)
+    assert [entry.position for entry in part.entries] == [3, 4]
+    assert [type(entry) for entry in whole].count(Note) == 2
+
+
+async def test_c25_a_bad_line_at_the_end_keeps_its_position(log):
+    """It was saved once, so its position is never given again and its bytes are not cut."""
+    root = log.parents[2]
+    make_unreadable(log, 4)
+    await saved(root, users(1, "after "))
+    assert [m.position for m in await fetched(root)] == [1, 2, 3, 5]
+    assert b"####" in log.read_bytes()
+
+
+async def test_a_batch_whose_lines_disagree_on_its_length_is_damaged_not_torn(tmp_path):
+    """So nothing of it is cut."""
+    await saved(tmp_path, users(2), users(3, "batch "))
+    path = log_of(tmp_path)
+    *others, last = raw_lines(path)
+    path.write_bytes(b"".join(others) + last.replace(b'"batch_length":3', b'"batch_length":7'))
+    await saved(tmp_path, users(1, "after "))
+    assert [m.position for m in await fetched(tmp_path)] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_c25_a_missing_line_leaves_a_gap(log):
+    """Somebody deleted it with an editor."""
+    lines = raw_lines(log)
+    log.write_bytes(b"".join(lines[:2] + lines[4:]))
+    gaps = [e for e in await entries(log.parents[2]) if isinstance(e, Note)]
+    assert [gap.position for gap in gaps] == [2, 3]
+    assert gaps[0].data["reason"] == "2 entries are missing before this byte"
+
+
+@pytest.mark.parametrize("first", [b"garbage\n", b"\0" * 300 + b"\n", b"{}\n", b""])
+async def test_c25_behind_a_bad_first_line_every_message_is_read(log, first):
+    """Also when it is gone; appends and listings go on."""
+    root = log.parents[2]
+    log.write_bytes(first + b"".join(raw_lines(log)[1:]))
+    assert [m.position for m in await fetched(root)] == [1, 2, 3, 4]
+    await saved(root, users(1, "after "))
+    assert contents(await fetched(root)) == [*contents(users(4)), "after 1"]
+    async with FileChatStorage(root) as storage:
+        (info,) = [info async for info in storage.list_chats()]
+        assert (info.key, info.floor, info.last) == (KEY, 0, 5)
+        assert await storage.trim_chat(*IDS, 1) == 4
+    assert parsed_lines(log)[0]["floor"] == 4
+
+
+async def test_c25_a_lost_floor_is_inferred(log):
+    """Positions stay what they were when a trimmed chat's first line is bad."""
+    root = log.parents[2]
+    async with FileChatStorage(root) as storage:
+        await storage.trim_chat(*IDS, 2)
+    log.write_bytes(b"garbage\n" + b"".join(raw_lines(log)[1:]))
+    async with FileChatStorage(root) as storage:
+        read = await storage._read(KEY)
+    assert (read.floor, [e.position for e in read.entries]) == (2, [3, 4])
+
+
+async def test_a_floor_above_living_messages_hides_none(log):
+    """A damaged digit in the first line cannot delete."""
+    log.write_bytes(log.read_bytes().replace(b'"floor":0', b'"floor":3', 1))
+    assert [m.position for m in await fetched(log.parents[2])] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("between", [b"", b"\0" * 300, b"##", b'{"position":2,"batch_sta'])
+async def test_c25_two_records_on_one_line_are_both_read(log, between):
+    """Glued as they are, behind zeros, garbage, or what was torn off a third."""
+    header, one, two, *rest = raw_lines(log)
+    log.write_bytes(header + one[:-1] + between + two + b"".join(rest))
+    assert contents(await fetched(log.parents[2])) == contents(users(4))
+
+
+async def test_c25_300_nul_bytes_in_the_middle_cost_nothing(log):
+    """On a line of their own they stand for no position."""
+    lines = raw_lines(log)
+    log.write_bytes(b"".join(lines[:3]) + b"\0" * 300 + b"\n" + b"".join(lines[3:]))
+    assert [m.position for m in await fetched(log.parents[2])] == [1, 2, 3, 4]
+    (problem,) = await problems(log.parents[2])
+    assert problem.reason == "300 NUL bytes"
+
+
+async def test_content_that_looks_like_a_record_is_never_taken_for_one(tmp_path):
+    """Not even from a line that is damaged."""
+    await saved(tmp_path, users(1))
+    forged = json.loads(raw_lines(log_of(tmp_path))[1]) | {"position": 2, "content": "forged"}
+    forged |= {"batch_start": 2, "batch_length": 1}
+    await saved(tmp_path, [ConversationMessage("user", [forged, "x"])], users(1, "after "))
+    assert contents(await fetched(tmp_path))[1] == [forged, "x"]
+    path = log_of(tmp_path)
+    assert path.read_bytes().count(b'},"x"]') == 1
+    path.write_bytes(path.read_bytes().replace(b'},"x"]', b'},"x"#', 1))
+    assert contents(await fetched(tmp_path)) == ["message 1", "after 1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_bytes_are_damaged_every_untouched_line_is_read(tmp_path, seed):
+    """At its position; and the store stays usable."""
+    rng = random.Random(seed)
+    batches = [users(rng.choice([1, 1, 3]), f"{n} ") for n in range(12)]
+    run(saved(tmp_path, *batches, [ConversationMessage("user", "last")]))
+    path = log_of(tmp_path)
+    whole = run(fetched(tmp_path))
+    lines = raw_lines(path)
+
+    async def check():
+        # Not the last line: what says how long its batch is decides whether it was saved.
+        index = rng.randrange(len(lines) - 1)
+        at = rng.randrange(len(lines[index]))
+        damaged = bytearray(lines[index])
+        damaged[at : at + rng.choice([1, 1, 9])] = rng.randbytes(rng.choice([0, 1, 9]))
+        path.write_bytes(b"".join([*lines[:index], damaged, *lines[index + 1 :]]))
+        async with FileChatStorage(tmp_path, durability="os") as storage:
+            read = {m.position: m for m in await storage.fetch_chat(*IDS)}
+            for number, message in enumerate(whole, 1):
+                assert number == index or read.get(number) == message
+            (stored,) = await storage.save_chat_message(*IDS, ConversationMessage("user", "new"))
+            assert (await storage.fetch_chat(*IDS, 1)) == [stored]
+            assert stored.position == len(whole) + 1
+            async for problem in storage.verify():
+                assert str(path) in problem.location
+
+    for _ in range(50):
+        run(check())
+
+
+async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
+    log, caplog, monkeypatch
+):
+    """A torn end that is cut and written anew under a reader: it reads again."""
+
+    class Changing(file_reading.Source):
+        opened = 0
+
+        def read(self, start, stop):
+            data = super().read(start, stop)
+            return data.replace(b"message 2", b"\0" * 9) if self.opened == 1 else data
+
+        def __init__(self, file):
+            type(self).opened += 1
+            super().__init__(file)
+
+    monkeypatch.setattr(file_reading, "Source", Changing)
+    assert contents(await fetched(log.parents[2])) == contents(users(4))
+    assert Changing.opened > 1
+    assert warned(caplog) == []
+
+
+async def test_a_file_cut_while_it_is_read_is_read_again(log, monkeypatch):
+    """What was there when it was opened may be gone: a torn end, cut by the next save."""
+
+    class Shrinking(file_reading.Source):
+        opened = 0
+
+        def read(self, start, stop):
+            if self.opened == 1:
+                raise ChangedError
+            return super().read(start, stop)
+
+        def __init__(self, file):
+            type(self).opened += 1
+            super().__init__(file)
+
+    monkeypatch.setattr(file_reading, "Source", Shrinking)
+    assert contents(await fetched(log.parents[2])) == contents(users(4))
+    assert Shrinking.opened > 1
+
+
+# ------------------------------------------------------------------------------------ verify
+
+
+async def test_verify_finds_nothing_in_a_sound_store(tmp_path):
+    """After batches, trims, deletions and summaries."""
+    await saved(tmp_path, users(3), users(2, "more "))
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.trim_chat(*IDS, 2)
+        await storage.save_chat_messages("user", "other", "agent", users(1))
+        await storage.delete_chat("user", "other", "agent")
+    assert await problems(tmp_path) == []
+
+
+async def test_c25_verify_names_file_line_and_byte(log):
+    """Of each damaged place."""
+    make_unreadable(log, 2)
+    make_unreadable(log, 4)
+    found = await problems(log.parents[2])
+    starts = [log.read_bytes().index(b"####"), log.read_bytes().rindex(b"\n####") + 1]
+    assert [problem.location for problem in found] == [
+        f"{log}, line 3, byte {starts[0]}",
+        f"{log}, line 5, byte {starts[1]}",
+    ]
+    assert {problem.key for problem in found} == {KEY}
+
+
+async def test_verify_tells_of_every_kind_of_damage(tmp_path):
+    """A torn end, a bad first line, positions out of order, strays, leftovers."""
+    for session in ("torn", "first", "order", "newer", "trim"):
+        async with FileChatStorage(tmp_path) as storage:
+            await storage.save_chat_messages("user", session, "agent", users(2))
+    files = {path.parent.name: path for path in tmp_path.rglob("*.jsonl")}
+    files["torn"].write_bytes(files["torn"].read_bytes() + b'{"pos')
+    files["first"].write_bytes(b"?" + files["first"].read_bytes())
+    one, two, three = raw_lines(files["order"])
+    files["order"].write_bytes(one + two + two + three)
+    files["newer"].write_bytes(files["newer"].read_bytes().replace(b'"v":1', b'"v":9', 1))
+    (files["trim"].parent / "agent.jsonl.tmp").write_bytes(b"half")
+    (files["trim"].parent / "NOT OURS.jsonl").write_bytes(b"hello\n")
+    found = await problems(tmp_path)
+    told = {None if p.key is None else p.key.session_id: p.reason for p in found}
+    assert len(found) == len(told) == 6
+    assert "save that never ended" in told["torn"]
+    assert "first line does not say" in told["first"]
+    assert "position 1 follows 1" in told["order"]
+    assert "upgrade" in told["newer"]
+    assert "trim that never ended" in told["trim"]
+    assert "tells whose it is" in told[None]
+
+
+async def test_verify_looks_where_it_is_asked_to(tmp_path):
+    """At one user, session or chat."""
+    async with FileChatStorage(tmp_path) as storage:
+        for ids in ("asx", "asy", "atx", "bsx"):
+            await storage.save_chat_message(*ids, users(1)[0])
+    for path in tmp_path.rglob("*.jsonl"):
+        make_unreadable(path, 1)
+    counts = [len(await problems(tmp_path, *ids)) for ids in ("", "a", "as", "asx")]
+    assert counts == [4, 3, 2, 1]

@@ -1,0 +1,290 @@
+"""The disk is full, read-only or gone: typed errors, and what was saved stays (C26)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from file_support import IDS, KEY, fetched, log_of, parsed_lines, problems, run, saved
+
+from agent_memory import ConversationMessage, FileChatStorage, StorageUnavailableError
+from agent_memory.storage.file import disk as file_disk
+from agent_memory.storage.file import trimming as file_trimming
+from agent_memory.storage.file.lock import ChatLock, nobody_writes
+from agent_memory.storage.file.names import paths_of
+
+
+def user(content, **fields):
+    return ConversationMessage("user", content, **fields)
+
+
+DESCRIPTORS = Path("/proc/self/fd")
+
+
+def _fails(command):
+    return subprocess.run(command, check=False, capture_output=True).returncode != 0
+
+
+def descriptors():
+    """How many descriptors are open."""
+    if not DESCRIPTORS.exists():
+        pytest.skip("descriptors cannot be counted here")
+    return len(list(DESCRIPTORS.iterdir()))
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of 256 KB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(place)]
+    if shutil.which("mount") is None or _fails(command):
+        pytest.skip("this user may not mount a small file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+async def test_c26_a_full_disk_refuses_a_save_and_keeps_what_was_saved(full_disk):
+    """Nothing half-written, no lock left, and the next save that fits works."""
+    async with FileChatStorage(full_disk) as storage:
+        await storage.save_chat_message(*IDS, user("before"))
+        size = log_of(full_disk).stat().st_size
+        with pytest.raises(StorageUnavailableError, match="No space left") as caught:
+            await storage.save_chat_messages(*IDS, [user("x" * 100_000) for _ in range(4)])
+        assert (caught.value.key, caught.value.stored) == (KEY, False)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert log_of(full_disk).stat().st_size == size
+        (stored,) = await storage.save_chat_message(*IDS, user("after"))
+        assert stored.position == 2
+    assert [m.content for m in await fetched(full_disk)] == ["before", "after"]
+    assert await problems(full_disk) == []
+
+
+async def test_c26_a_new_chat_that_does_not_fit_leaves_no_file(full_disk):
+    """Its first save fails; there is nothing to be listed or purged."""
+    async with FileChatStorage(full_disk) as storage:
+        with pytest.raises(StorageUnavailableError):
+            await storage.save_chat_message(*IDS, user("x" * 400_000))
+        assert [info async for info in storage.list_chats()] == []
+    assert list(full_disk.rglob("*.jsonl")) == []
+
+
+async def test_c26_a_trim_without_room_for_the_new_file_changes_nothing(full_disk):
+    """And removes what it had written of it."""
+    async with FileChatStorage(full_disk) as storage:
+        await storage.save_chat_messages(*IDS, [user("x" * 50_000) for _ in range(4)])
+        with pytest.raises(StorageUnavailableError, match="trimming"):
+            await storage.trim_chat(*IDS, 3)
+        assert len(await storage.fetch_chat(*IDS)) == 4
+        assert await storage.delete_chat(*IDS) == 4
+    assert [path.name for path in full_disk.rglob("*.*")] == ["agent.jsonl"]
+
+
+LIMITED = """
+import asyncio, json, resource, sys
+from agent_memory import ConversationMessage, FileChatStorage, StorageUnavailableError
+
+async def main():
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    saved, refused = [], 0
+    async with FileChatStorage(sys.argv[1]) as storage:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+        for number in range(100):
+            batch = [ConversationMessage("user", f"{number} {part}" * 20) for part in range(3)]
+            try:
+                await storage.save_chat_messages("user", "session", "agent", batch)
+                saved += [message.content for message in batch]
+            except StorageUnavailableError as error:
+                assert error.stored is False
+                refused += 1
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        last = ConversationMessage("user", "last")
+        await storage.save_chat_message("user", "session", "agent", last)
+    print(json.dumps([saved + ["last"], refused]))
+
+asyncio.run(main())
+"""
+
+
+def test_c26_a_file_that_may_not_grow_keeps_whole_batches(tmp_path):
+    """The system takes a part of a write and then no more: the part is taken back."""
+    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    saved_contents, refused = json.loads(ended.stdout)
+    assert refused > 10
+    assert [m.content for m in run(fetched(tmp_path))] == saved_contents
+    assert [line["position"] for line in parsed_lines(log_of(tmp_path))[1:]] == [
+        *range(1, len(saved_contents) + 1)
+    ]
+
+
+async def test_c26_a_directory_that_became_a_file_is_unavailable(tmp_path):
+    """Every call says so, with the system's error as the cause."""
+    root = tmp_path / "chats"
+    async with FileChatStorage(root) as storage:
+        await storage.save_chat_message(*IDS, user("hello"))
+        shutil.rmtree(root)
+        root.write_text("")
+        for call in (
+            storage.save_chat_message(*IDS, user("more")),
+            storage.fetch_chat(*IDS),
+            storage.delete_chat(*IDS),
+            storage.fetch_all_chats(*IDS[:2]),
+            storage.summaries().load_summary(KEY),
+            anext(storage.list_chats()),
+        ):
+            with pytest.raises(StorageUnavailableError) as caught:
+                await call
+            assert isinstance(caught.value.__cause__, NotADirectoryError)
+
+
+def test_c26_a_read_only_disk_is_unavailable(full_disk):
+    """Nothing can be saved, trimmed or deleted; reading goes on."""
+
+    async def check():
+        async with FileChatStorage(full_disk) as storage:
+            for call in (
+                storage.save_chat_message(*IDS, user("more")),
+                storage.save_chat_message("user", "session", "new", user("more")),
+                storage.trim_chat(*IDS, 0),
+            ):
+                with pytest.raises(StorageUnavailableError, match="Read-only file system"):
+                    await call
+            assert len(await storage.fetch_chat(*IDS)) == 1
+        assert await problems(full_disk) == []
+
+    run(saved(full_disk, [user("hello")]))
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    run(check())
+
+
+async def test_a_failed_sync_leaves_open_whether_the_messages_are_stored(tmp_path, monkeypatch):
+    """Saving them again tells: each is stored once."""
+    messages = [user("one"), user("two")]
+
+    def fail(descriptor, durability):
+        raise OSError(5, "Input/output error")
+
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, user("before"))
+        with monkeypatch.context() as broken:
+            broken.setattr(file_disk, "sync_file", fail)
+            with pytest.raises(StorageUnavailableError) as caught:
+                await storage.save_chat_messages(*IDS, messages)
+        assert caught.value.stored is None
+        assert isinstance(caught.value.__cause__, OSError)
+        await storage.save_chat_messages(*IDS, messages)
+        assert [m.content for m in await storage.fetch_chat(*IDS)] == ["before", "one", "two"]
+
+
+async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp_path):
+    """The error says whose lock it is; reading needs none."""
+    await saved(tmp_path, [user("hello")])
+    with log_of(tmp_path).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        async with FileChatStorage(tmp_path, lock_timeout=0.01) as storage:
+            with pytest.raises(StorageUnavailableError, match="is held by another process"):
+                await storage.save_chat_message(*IDS, user("more"))
+            assert len(await storage.fetch_chat(*IDS)) == 1
+            fcntl.flock(held, fcntl.LOCK_UN)
+            await storage.save_chat_message(*IDS, user("more"))
+
+
+async def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
+    """It has the file open as well, as a duplicated descriptor has."""
+    await saved(tmp_path, [user("hello")])
+    lock = ChatLock(timeout=1.0, durability="os")
+    with lock.hold(paths_of(tmp_path, KEY), KEY) as held:
+        duplicate = os.dup(held.fileno())
+    async with FileChatStorage(tmp_path, lock_timeout=1.0) as storage:
+        await storage.save_chat_message(*IDS, user("more"))
+    os.close(duplicate)
+
+
+async def test_the_names_of_new_files_go_to_the_disk(tmp_path, monkeypatch):
+    """The file's and those of the directories made for it, before the save returns."""
+    synced = []
+    real = os.fsync
+
+    def sync(descriptor):
+        synced.append((DESCRIPTORS / str(descriptor)).readlink())
+        real(descriptor)
+
+    assert descriptors() > 0
+    monkeypatch.setattr(os, "fsync", sync)
+    root = tmp_path / "chats"
+    await saved(root, [user("hello")])
+    session = log_of(root).parent
+    assert {tmp_path, root, session.parent, session} <= set(synced)
+
+
+async def test_a_known_repeat_is_on_the_disk_before_its_save_returns(tmp_path, monkeypatch):
+    """Whoever wrote it may have died before the disk had it."""
+    message, synced = user("hello"), []
+    await saved(tmp_path, [message], durability="os")
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, message)
+        assert len(synced) == 1
+        await storage.save_chat_message(*IDS, message)
+    assert len(synced) == 1
+
+
+async def test_nobody_writes_to_a_trimmed_file_before_its_name_is_on_the_disk(
+    tmp_path, monkeypatch
+):
+    """A crash would bring the old file back, and lose what was appended to the new one."""
+    free = []
+
+    def sync(directory, durability):
+        with log_of(tmp_path).open("rb") as file:
+            free.append(nobody_writes(file.fileno()))
+
+    await saved(tmp_path, [user("one"), user("two")])
+    monkeypatch.setattr(file_trimming, "sync_directory", sync)
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.trim_chat(*IDS, 1)
+    assert free == [False]
+
+
+async def test_with_durability_os_nothing_waits_for_the_disk(tmp_path, monkeypatch):
+    """No sync at all: not of files, not of directories."""
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, None)
+    await saved(tmp_path, [user("hello")], durability="os")
+    async with FileChatStorage(tmp_path, durability="os") as storage:
+        assert await storage.trim_chat(*IDS, 0) == 1
+
+
+async def test_chats_are_brought_to_the_disk_side_by_side(tmp_path, monkeypatch):
+    """One chat's wait for the disk is not another's."""
+    both = threading.Barrier(2, timeout=30)
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message("user", "one", "agent", user("first"))
+        await storage.save_chat_message("user", "two", "agent", user("first"))
+        real = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", lambda fd: (both.wait(), real(fd)))
+        async with asyncio.TaskGroup() as group:
+            for session in ("one", "two"):
+                group.create_task(
+                    storage.save_chat_message("user", session, "agent", user("second"))
+                )
+
+
+async def test_no_descriptor_stays_open_between_calls(tmp_path):
+    """However many chats a store has written to and read."""
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, user("hello"))
+        before = descriptors()
+        for number in range(50):
+            await storage.save_chat_message("user", str(number), "agent", user("hello"))
+            await storage.fetch_chat("user", str(number), "agent")
+        assert descriptors() == before
