@@ -55,19 +55,24 @@ class TokenCounter(Protocol):
 
 
 class _PerMessage(abc.ABC):
-    """Counts each message object once; a count lives as long as its message."""
+    """Counts each message object once; a count lives as long as its message.
+
+    By identity: ids are unique within a chat only, so that messages of many chats may hash
+    alike, and comparing them by value would make counting slower with every chat.
+    """
 
     def __init__(self) -> None:
-        self._counts: weakref.WeakKeyDictionary[ConversationMessage, int] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._counts: dict[int, tuple[weakref.ref[ConversationMessage], int]] = {}
 
     def count(self, message: ConversationMessage) -> int:
         """Return how many tokens the message takes in a model's context, its frame included."""
-        counted = self._counts.get(message)
-        if counted is None:
-            counted = self._count(message)
-            self._counts[message] = counted
+        place = id(message)
+        known = self._counts.get(place)
+        if known is not None and known[0]() is message:
+            return known[1]
+        counted = self._count(message)
+        counts = self._counts
+        self._counts[place] = weakref.ref(message, lambda _: counts.pop(place, None)), counted
         return counted
 
     @abc.abstractmethod

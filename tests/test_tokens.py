@@ -309,3 +309,23 @@ def test_missing_tiktoken_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     with pytest.raises(MissingDependencyError, match=r"\[tiktoken\]"):
         TiktokenCounter()
+
+
+def test_messages_of_many_chats_that_share_their_ids_are_counted_apart(monkeypatch):
+    """Ids are unique within a chat only: counting never compares messages by value."""
+    counter = HeuristicTokenCounter()
+    monkeypatch.setattr(ConversationMessage, "__eq__", lambda one, other: pytest.fail("compared"))
+    chats = [ConversationMessage("user", "word " * number, id="m1") for number in range(1, 50)]
+    counts = [counter.count(message) for message in chats]
+    assert counts == sorted(set(counts))
+    assert [counter.count(message) for message in chats] == counts
+
+
+def test_a_count_is_forgotten_with_its_message():
+    """Nothing is kept of messages that are gone."""
+    counter = HeuristicTokenCounter()
+    messages = [ConversationMessage("user", f"word {number}") for number in range(50)]
+    assert all(counter.count(message) for message in messages)
+    assert len(counter._counts) == 50
+    messages.clear()
+    assert counter._counts == {}
