@@ -1,0 +1,252 @@
+"""Cases from the field: restarts, other writers, and many chats, over the embedded backends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+import pytest
+
+from agent_memory import (
+    CorruptedRecordError,
+    FileChatStorage,
+    InMemoryChatStorage,
+    SqlChatStorage,
+    WrapperChatStorage,
+)
+from agent_memory.testing import CountingChatStorage, GatedChatStorage, ScriptedSummarizer
+from rig import IDS, KEY, Rig, call, dialogue, names, result, system, texts, user, violations
+
+
+@pytest.fixture(params=["memory", "sqlite", "file"])
+async def reopen(request, tmp_path):
+    """Gives a new storage object over the same medium, as the next process has it."""
+    memory = InMemoryChatStorage()
+    make = {
+        "memory": lambda: _Kept(memory),
+        "sqlite": partial(SqlChatStorage, f"sqlite:///{tmp_path / 'chats.db'}"),
+        "file": partial(FileChatStorage, tmp_path / "chats"),
+    }[request.param]
+    opened = []
+
+    def again():
+        opened.append(make())
+        return opened[-1]
+
+    yield again
+    for storage in opened:
+        await storage.aclose()
+
+
+class _Kept(WrapperChatStorage):
+    """Memory that several processes would share, if there were such a thing."""
+
+    def __init__(self, storage):
+        super().__init__(storage, close_inner=False)
+
+    @property
+    def scope(self):
+        return "host"
+
+
+async def conserved(rig):
+    view = await rig.view()
+    assert violations(view, await rig.raw()) == []
+    return view
+
+
+# ------------------------------------------------------------------------- C57, C58
+
+
+async def test_c57_the_next_process_shows_the_same_view_without_a_model(reopen):
+    """The whole list is equal, and nobody is asked for a summary."""
+    first = Rig(reopen())
+    await first.active(7)
+    await first.talk(9)
+    shown = await first.view()
+    await first.storage.aclose()
+    second = Rig(reopen())
+    assert await second.view() == shown
+    assert second.calls == []
+    assert [(type(e).__name__, e.restored) for e in second.events] == [("Activated", True)]
+    assert await conserved(second) == shown
+
+
+@pytest.mark.parametrize("length", [20, 600])
+async def test_c57_the_next_process_reads_the_tail_alone(length, reopen):
+    """What it reads does not grow with the chat."""
+    first = Rig(reopen())
+    await first.save(*dialogue(length))
+    await first.view()
+    second = Rig(CountingChatStorage(reopen()))
+    await second.view()
+    assert second.inner.entries_read <= 7 + 3
+    assert second.inner.calls["read_session"] == 0
+
+
+async def test_c57_what_was_saved_without_a_view_is_in_the_next_one(reopen):
+    """The tail goes from the record to the newest message, however long it has become."""
+    first = Rig(reopen())
+    await first.active(7)
+    await first.inner.save_chat_messages(*IDS, dialogue(2, start=8))
+    assert names(await Rig(reopen()).view()) == ["S", "m6", "m7", "m8", "m9"]
+
+
+async def test_c58_a_pinned_head_a_summary_and_a_restart(reopen):
+    """Nothing is doubled and nothing is missing, pinned exchange included."""
+    first = Rig(reopen())
+    pinned = call("a", id="pin", pinned=True), result("a", id="pinned result")
+    await first.save(system(id="s"), *dialogue(3), *pinned, *dialogue(8, start=4))
+    shown = await first.view()
+    assert names(shown) == ["s", "pin", "pinned result", "S", "m10", "m11"]
+    second = Rig(reopen())
+    assert await conserved(second) == shown
+    for number in range(12, 24):
+        await second.save(*dialogue(1, start=number))
+    assert names(await conserved(second))[:4] == ["s", "pin", "pinned result", "S"]
+    assert second.calls
+
+
+async def test_pairs_of_bytes_and_odd_texts_survive_a_restart_in_the_view(reopen):
+    """The summary and the head are as faithful as the log."""
+    odd = [{"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}, {"text": "\ud800 \x00"}]
+    rig = Rig(reopen(), summarizer=ScriptedSummarizer([lambda h, k: [user(odd), *h[-2:]]]))
+    await rig.save(user(odd, id="pin", pinned=True), *dialogue(8))
+    shown = await rig.view()
+    assert await Rig(reopen()).view() == shown
+
+
+# ------------------------------------------------------------------------- C59
+
+
+async def test_c59_the_second_worker_sees_the_first_one_s_messages(reopen):
+    """In its fetches, and between its own saves."""
+    one, two = Rig(reopen()), Rig(reopen())
+    await one.active(7)
+    await two.view()
+    await one.save(user(id="from one"))
+    assert names(await two.view())[-1] == "from one"
+    await one.save(user(id="one again"))
+    await two.save(user(id="from two"))
+    for rig in (one, two):
+        assert names(await conserved(rig))[-3:] == ["from one", "one again", "from two"]
+
+
+async def test_c59_when_both_summarize_one_record_wins_and_both_show_it(reopen):
+    """The other worker adopts it: both views tell the same of the same messages."""
+    one, two = Rig(reopen()), Rig(reopen())
+    await one.active(7)
+    await one.save(*dialogue(3, start=8))
+    await two.view()
+    gates = [rig.summarizer.hold() for rig in (one, two)]
+    saving = asyncio.create_task(one.save(user(id="x")))
+    await gates[0].reached()
+    also = asyncio.create_task(two.save(user(id="y")))
+    await gates[1].reached()
+    for gate, task in zip(gates, (saving, also), strict=True):
+        gate.open()
+        await task
+    views = [await conserved(rig) for rig in (one, two)]
+    assert views[0] == views[1]
+    assert two.events[-1].adopted
+    assert len(await one.inner.summaries().list_summaries(KEY)) == 2
+
+
+async def test_c59_a_worker_whose_summary_lost_goes_on_from_the_winner_s(reopen):
+    """Its next summary replaces the record it adopted."""
+    one, two = Rig(reopen()), Rig(reopen())
+    await one.active(7)
+    await two.view()
+    for number in range(8, 40):
+        await (one, two)[number % 2].save(*dialogue(1, start=number))
+    records = await one.inner.summaries().list_summaries(KEY)
+    assert [record.replaces for record in records[1:]] == [record.id for record in records[:-1]]
+    assert len(records) > 3
+    for rig in (one, two):
+        await conserved(rig)
+
+
+async def test_c39_deleted_text_does_not_come_back_in_another_worker(reopen):
+    """A deletion and ten saves by the one: nothing of the old chat in the other's next view."""
+    one, two = Rig(reopen()), Rig(reopen())
+    await one.active(7)
+    await two.view()
+    await one.storage.delete_chat(*IDS)
+    new = await one.save(*dialogue(10, start=50))
+    view = await two.view()
+    assert violations(view, new) == []
+    await two.save(user(id="more"))
+    await conserved(two)
+
+
+# ------------------------------------------------------------------------- C60, C61
+
+
+async def test_c60_a_crash_between_answer_and_record_is_as_if_it_had_never_run(reopen):
+    """The next process finds the log, and asks for a summary itself."""
+    first = Rig(GatedChatStorage(reopen()))
+    await first.save(*dialogue(7))
+    gate = first.inner.hold("save_summary", "before")
+    fetching = asyncio.create_task(first.view())
+    await gate.reached()
+    (flight,) = first.storage._views._buffers.flights
+    flight.task.cancel()
+    await fetching
+    second = Rig(reopen())
+    assert names(await conserved(second)) == ["S", "m6", "m7"]
+    assert (len(second.calls), second.events[0].restored) == (1, False)
+
+
+class _Corrupt(WrapperChatStorage):
+    """A store whose newest record cannot be read, as one of a newer version."""
+
+    def summaries(self):
+        inner = super().summaries()
+
+        class Summaries(type(inner)):
+            async def load_summary(self, key):
+                raise CorruptedRecordError("written by version 99", key=key, location="row 1")
+
+        records = Summaries.__new__(Summaries)
+        records.__dict__.update(getattr(inner, "__dict__", {}))
+        for name in getattr(type(inner), "__slots__", ()):
+            if hasattr(inner, name):
+                object.__setattr__(records, name, getattr(inner, name))
+        return records
+
+
+async def test_c61_a_record_that_cannot_be_read_is_ignored_with_a_warning(reopen, caplog):
+    """The view is made from raw, and the chat goes on."""
+    await Rig(reopen()).active(7)
+    rig = Rig(_Corrupt(reopen()))
+    with caplog.at_level(logging.WARNING, "agent_memory"):
+        assert names(await conserved(rig)) == ["S", "m6", "m7"]
+    assert "version 99" in caplog.text
+    for number in range(8, 30):
+        await rig.save(*dialogue(1, start=number))
+    assert texts(await conserved(rig))[-1] == "say 29"
+
+
+# ------------------------------------------------------------------------- C62
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+async def test_c62_thousands_of_chats_through_a_hundred_buffers(count):
+    """Memory is bounded; a chat that was evicted comes back right, without a model."""
+    summarizer = ScriptedSummarizer(cut=lambda history, keep_last: (history[:-2], history[-2:]))
+    rig = Rig(summarizer=summarizer, trigger_at=2, max_buffers=100)
+    chats = [("user", "session", f"agent {number}") for number in range(count)]
+    for ids in chats:
+        await rig.save(*dialogue(5), ids=ids)
+        await rig.view(ids=ids)
+        assert rig.storage.buffered_chats <= 100
+    assert rig.kinds().count("Evicted") == count - 100
+    calls = len(summarizer.calls)
+    for ids in chats[:: count // 10]:
+        await rig.save(user(id="more"), ids=ids)
+        view = await rig.view(ids=ids)
+        assert names(view) == ["S", "m4", "m5", "more"]
+        assert violations(view, await rig.raw(ids)) == []
+    assert len(summarizer.calls) == calls
+    assert len(rig.storage._views._buffers._by_key) == rig.storage.buffered_chats == 100
