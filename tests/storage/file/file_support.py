@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 
-from agent_memory import ChatKey, FileChatStorage
+from agent_memory import ChatKey, ConversationMessage, FileChatStorage
 from agent_memory.storage.file.names import paths_of
 
 KEY = ChatKey("user", "session", "agent")
 IDS = (KEY.user_id, KEY.session_id, KEY.agent_id)
+
+
+def users(count, prefix="message "):
+    """Numbered messages of the user's."""
+    return [ConversationMessage("user", f"{prefix}{number}") for number in range(1, count + 1)]
 
 
 def log_of(root, key=KEY):

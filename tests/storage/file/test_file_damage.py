@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 
 import pytest
 from file_support import (
@@ -17,17 +16,13 @@ from file_support import (
     parsed_lines,
     problems,
     raw_lines,
-    run,
     saved,
+    users,
 )
 
 from agent_memory import ConversationMessage, FileChatStorage, Note
 from agent_memory.storage.file import reading as file_reading
 from agent_memory.storage.file.source import ChangedError
-
-
-def users(count, prefix="message "):
-    return [ConversationMessage("user", f"{prefix}{number}") for number in range(1, count + 1)]
 
 
 def contents(messages):
@@ -37,13 +32,6 @@ def contents(messages):
 def warned(caplog):
     """What was logged as a warning."""
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-
-
-@pytest.fixture
-def log(tmp_path):
-    """A chat of four single saves."""
-    run(saved(tmp_path, *([message] for message in users(4))))
-    return log_of(tmp_path)
 
 
 # ---------------------------------------------------------------------------- torn ends (C24)
@@ -85,29 +73,6 @@ async def test_a_batch_that_lacks_lines_was_never_saved(tmp_path, lines_left):
     await saved(tmp_path, users(1, "after "))
     assert [m.position for m in await fetched(tmp_path)] == [1, 2, 3]
     assert len(parsed_lines(path)) == 4
-
-
-def test_cut_anywhere_a_file_holds_its_whole_batches_and_takes_the_next(tmp_path):
-    """At each of its bytes: what is read is the batches before, and saving goes on."""
-    run(saved(tmp_path, users(1, "a"), users(3, "b"), users(1, "c")))
-    path = log_of(tmp_path)
-    data = path.read_bytes()
-    said = contents([*users(1, "a"), *users(3, "b"), *users(1, "c")])
-    allowed = [said[:count] for count in (0, 1, 4, 5)]
-
-    async def check(cut):
-        path.write_bytes(data[:cut])
-        async with FileChatStorage(tmp_path, durability="os") as storage:
-            before = contents(await storage.fetch_chat(*IDS))
-            assert before in allowed
-            await storage.save_chat_messages(*IDS, users(2, "next"))
-            after = await storage.fetch_chat(*IDS)
-        assert contents(after) == [*before, "next1", "next2"]
-        assert [m.position for m in after] == [*range(1, len(after) + 1)]
-        assert parsed_lines(path)[0]["chat"]["user_id"] == "user"
-
-    for cut in range(len(data)):
-        run(check(cut))
 
 
 async def test_300_nul_bytes_at_the_end_are_cut(log):
@@ -261,37 +226,6 @@ async def test_content_that_looks_like_a_record_is_never_taken_for_one(tmp_path)
     assert contents(await fetched(tmp_path)) == ["message 1", "after 1"]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_whatever_bytes_are_damaged_every_untouched_line_is_read(tmp_path, seed):
-    """At its position; and the store stays usable."""
-    rng = random.Random(seed)
-    batches = [users(rng.choice([1, 1, 3]), f"{n} ") for n in range(12)]
-    run(saved(tmp_path, *batches, [ConversationMessage("user", "last")]))
-    path = log_of(tmp_path)
-    whole = run(fetched(tmp_path))
-    lines = raw_lines(path)
-
-    async def check():
-        # Not the last line: what says how long its batch is decides whether it was saved.
-        index = rng.randrange(len(lines) - 1)
-        at = rng.randrange(len(lines[index]))
-        damaged = bytearray(lines[index])
-        damaged[at : at + rng.choice([1, 1, 9])] = rng.randbytes(rng.choice([0, 1, 9]))
-        path.write_bytes(b"".join([*lines[:index], damaged, *lines[index + 1 :]]))
-        async with FileChatStorage(tmp_path, durability="os") as storage:
-            read = {m.position: m for m in await storage.fetch_chat(*IDS)}
-            for number, message in enumerate(whole, 1):
-                assert number == index or read.get(number) == message
-            (stored,) = await storage.save_chat_message(*IDS, ConversationMessage("user", "new"))
-            assert (await storage.fetch_chat(*IDS, 1)) == [stored]
-            assert stored.position == len(whole) + 1
-            async for problem in storage.verify():
-                assert str(path) in problem.location
-
-    for _ in range(50):
-        run(check())
-
-
 async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
     log, caplog, monkeypatch
 ):
@@ -332,64 +266,3 @@ async def test_a_file_cut_while_it_is_read_is_read_again(log, monkeypatch):
     monkeypatch.setattr(file_reading, "Source", Shrinking)
     assert contents(await fetched(log.parents[2])) == contents(users(4))
     assert Shrinking.opened > 1
-
-
-# ------------------------------------------------------------------------------------ verify
-
-
-async def test_verify_finds_nothing_in_a_sound_store(tmp_path):
-    """After batches, trims, deletions and summaries."""
-    await saved(tmp_path, users(3), users(2, "more "))
-    async with FileChatStorage(tmp_path) as storage:
-        await storage.trim_chat(*IDS, 2)
-        await storage.save_chat_messages("user", "other", "agent", users(1))
-        await storage.delete_chat("user", "other", "agent")
-    assert await problems(tmp_path) == []
-
-
-async def test_c25_verify_names_file_line_and_byte(log):
-    """Of each damaged place."""
-    make_unreadable(log, 2)
-    make_unreadable(log, 4)
-    found = await problems(log.parents[2])
-    starts = [log.read_bytes().index(b"####"), log.read_bytes().rindex(b"\n####") + 1]
-    assert [problem.location for problem in found] == [
-        f"{log}, line 3, byte {starts[0]}",
-        f"{log}, line 5, byte {starts[1]}",
-    ]
-    assert {problem.key for problem in found} == {KEY}
-
-
-async def test_verify_tells_of_every_kind_of_damage(tmp_path):
-    """A torn end, a bad first line, positions out of order, strays, leftovers."""
-    for session in ("torn", "first", "order", "newer", "trim"):
-        async with FileChatStorage(tmp_path) as storage:
-            await storage.save_chat_messages("user", session, "agent", users(2))
-    files = {path.parent.name: path for path in tmp_path.rglob("*.jsonl")}
-    files["torn"].write_bytes(files["torn"].read_bytes() + b'{"pos')
-    files["first"].write_bytes(b"?" + files["first"].read_bytes())
-    one, two, three = raw_lines(files["order"])
-    files["order"].write_bytes(one + two + two + three)
-    files["newer"].write_bytes(files["newer"].read_bytes().replace(b'"v":1', b'"v":9', 1))
-    (files["trim"].parent / "agent.jsonl.tmp").write_bytes(b"half")
-    (files["trim"].parent / "NOT OURS.jsonl").write_bytes(b"hello\n")
-    found = await problems(tmp_path)
-    told = {None if p.key is None else p.key.session_id: p.reason for p in found}
-    assert len(found) == len(told) == 6
-    assert "save that never ended" in told["torn"]
-    assert "first line does not say" in told["first"]
-    assert "position 1 follows 1" in told["order"]
-    assert "upgrade" in told["newer"]
-    assert "trim that never ended" in told["trim"]
-    assert "tells whose it is" in told[None]
-
-
-async def test_verify_looks_where_it_is_asked_to(tmp_path):
-    """At one user, session or chat."""
-    async with FileChatStorage(tmp_path) as storage:
-        for ids in ("asx", "asy", "atx", "bsx"):
-            await storage.save_chat_message(*ids, users(1)[0])
-    for path in tmp_path.rglob("*.jsonl"):
-        make_unreadable(path, 1)
-    counts = [len(await problems(tmp_path, *ids)) for ids in ("", "a", "as", "asx")]
-    assert counts == [4, 3, 2, 1]
