@@ -12,6 +12,7 @@ from agent_memory.errors import InvalidRequestError, StorageConflictError, Stora
 from agent_memory.ids import new_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Covered, LogSlice, Note, SummaryRecord
+from agent_memory.retractions import is_outdated, visible
 from agent_memory.storage.base import ChatStorage
 from agent_memory.turns import runs
 
@@ -34,7 +35,7 @@ async def fork(
     """
     await storage._ready()
     log = await storage._read(key)
-    messages = log.messages
+    messages = visible(log.entries)
     stop = _end_of_run(key, messages, after_run_id)
     if stop == len(messages):
         return key
@@ -77,6 +78,9 @@ async def _carry_summary(
     pairs = [(m.position or 0, copies[m.id]) for m in log.messages if m.id in copies]
     try:
         for record in reversed(await summaries.list_summaries(source)):
+            following = [e for e in log.entries if (e.position or 0) > record.position]
+            if is_outdated(record, following):
+                continue
             moved = _moved(record, log.floor, pairs, stored.floor)
             if moved is not None:
                 await summaries.save_summary(target, moved, replaces=None)
@@ -116,6 +120,7 @@ def _moved(
         position=reached[-1].position or 0,
         message_id=reached[-1].id,
         floor=new_floor,
+        known=0,
         covered=Covered(covered[0].position or 0, covered[-1].position or 0, record.covered.count),
         usage=None,  # the fork did not pay for it
     )

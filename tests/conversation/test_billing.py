@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from talking import LONG, Summarizer, turn, turns
 
@@ -9,6 +11,7 @@ import model_server as scripted
 from agent_memory import (
     ConversationManager,
     InMemoryChatStorage,
+    StorageUnavailableError,
     SummarizerError,
     SummaryResult,
     Usage,
@@ -64,10 +67,8 @@ async def test_a_lost_answer_is_not_billed_twice(failures):
     for number in range(4):
         run.record_usage(Usage(10, number))
         run.add(user(f"{number}"))
-        try:
+        with contextlib.suppress(StorageUnavailableError):
             await run.save()
-        except Exception as error:
-            assert "connection" in str(error)  # noqa: PT017  as often as the script says
     await run.save()
     assert await manager.usage("user") == Usage(40, 6) == run.usage
 

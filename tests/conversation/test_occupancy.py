@@ -319,7 +319,7 @@ async def test_a_hostile_note_of_that_kind_is_passed_over(data):
     manager = ConversationManager(storage)
     await turn(manager, measured=Usage(5_000, 200))
     await storage.save_note(*IDS, Note("run", data))
-    run, seen = await turn(manager, "again", measured=Usage(6_000, 10))
+    _, seen = await turn(manager, "again", measured=Usage(6_000, 10))
     assert len(seen) == 3
     assert (await manager.start_run(*IDS)).context_tokens == 6_010
     assert await manager.usage("user") == Usage(11_000, 210)

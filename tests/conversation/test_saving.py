@@ -84,11 +84,16 @@ async def test_a_block_that_ends_is_saved(storage):
 async def test_a_block_that_fails_is_saved(storage):
     """A failed model call costs nothing that was said; the error arrives."""
     manager = ConversationManager(storage)
-    with pytest.raises(ZeroDivisionError):
-        async with await manager.start_run(*IDS) as run:
+    run = await manager.start_run(*IDS)
+
+    async def work():
+        async with run:
             run.add(user("ask"))
             run.record_usage(Usage(7, 3))
             _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError):
+        await work()
     assert texts(await storage.fetch_chat(*IDS)) == ["ask"]
     assert await manager.usage("user") == Usage(7, 3)
 
@@ -147,10 +152,15 @@ async def test_a_store_that_fails_at_the_end_of_a_block_is_told():
 async def test_a_store_that_fails_as_well_does_not_hide_what_ended_the_block(caplog):
     """The block's own error arrives, with a note; the failed save is logged."""
     storage = FlakyChatStorage(InMemoryChatStorage(), ["before"])
-    with pytest.raises(ZeroDivisionError) as raised:
-        async with await ConversationManager(storage).start_run(*IDS) as run:
+    run = await ConversationManager(storage).start_run(*IDS)
+
+    async def work():
+        async with run:
             run.add(user("private"))
             _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        await work()
     assert "could not be saved" in raised.value.__notes__[0]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert "private" not in caplog.text
@@ -161,11 +171,15 @@ async def test_a_store_that_fails_as_well_does_not_hide_what_ended_the_block(cap
 async def test_a_time_limit_around_a_block_works_though_the_store_fails():
     """The cancellation that a time limit is made of gets through."""
     storage = FlakyChatStorage(InMemoryChatStorage(), ["before"])
+    run = await ConversationManager(storage).start_run(*IDS)
+
+    async def work():
+        async with asyncio.timeout(0), run:
+            run.add(user("ask"))
+            await asyncio.Event().wait()
+
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0):
-            async with await ConversationManager(storage).start_run(*IDS) as run:
-                run.add(user("ask"))
-                await asyncio.Event().wait()
+        await work()
 
 
 _DIES = """
@@ -192,7 +206,8 @@ async def test_a_killed_process_keeps_the_users_turn(kind, tmp_path, request):
     await turn(ConversationManager(storage := open_storage(url)), "before")
     await storage.aclose()
     command = [sys.executable, "-c", textwrap.dedent(_DIES), url]
-    died = subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": "."})
+    environment = {**os.environ, "PYTHONPATH": "."}
+    died = await asyncio.to_thread(subprocess.run, command, check=False, env=environment)
     assert died.returncode == -signal.SIGKILL
     async with open_storage(url) as storage:
         _, seen = await turn(ConversationManager(storage), "after")

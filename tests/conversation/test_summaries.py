@@ -93,9 +93,9 @@ async def test_a_run_that_is_taken_up_again_is_not_summarized_either(storage):
 async def test_a_result_says_by_its_run_how_far_it_reaches(storage):
     """``last_summarized_run_id`` alone is enough: what follows that run stays."""
     summarizer = Summarizer(
-        lambda messages, _tokens: SummaryResult("the first", last_summarized_run_id="r1")
-        if len(messages) > 6
-        else None
+        lambda messages, _tokens: (
+            SummaryResult("the first", last_summarized_run_id="r1") if len(messages) > 6 else None
+        )
     )
     seen = await turns(ConversationManager(storage, summarizer), 4)
     assert heads(seen) == ["SUMMARY", "ask 2", "answer 2", "ask 3", "answer 3", "ask 4"]
@@ -104,11 +104,11 @@ async def test_a_result_says_by_its_run_how_far_it_reaches(storage):
 async def test_the_longer_of_two_keeps_wins(storage):
     """A result may name a run and keep messages: nothing of what either keeps is lost."""
     summarizer = Summarizer(
-        lambda messages, _tokens: SummaryResult(
-            "the first", messages[2:], last_summarized_run_id="r2"
+        lambda messages, _tokens: (
+            SummaryResult("the first", messages[2:], last_summarized_run_id="r2")
+            if len(messages) > 6
+            else None
         )
-        if len(messages) > 6
-        else None
     )
     seen = await turns(ConversationManager(storage, summarizer), 4)
     assert heads(seen)[:3] == ["SUMMARY", "ask 2", "answer 2"]
