@@ -7,6 +7,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -124,6 +125,11 @@ class SqlChatStorage(ChatStorage):
         if self._target.in_memory:
             return "process"
         return "host" if self._target.family == "sqlite" else "network"
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file that the chats are in; None for anything else."""
+        return self._target.path
 
     async def migrate(self) -> int:
         """Bring tables of an older layout to this release's; make a backup first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import attrs
@@ -52,6 +53,17 @@ class Target:
     engine: Engine | AsyncEngine | None
     in_memory: bool
     shown: str
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file that a URL names; None for any other target."""
+        url = self.url
+        if self.family != "sqlite" or url is None or self.in_memory or not url.database:
+            return None
+        name = url.database
+        if url.query.get("uri") == "true":
+            name = name.removeprefix("file:").partition("?")[0]
+        return Path(name)
 
 
 def parse_target(url_or_engine: object) -> Target:
