@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
@@ -132,7 +133,38 @@ class SummaryMaker:
         """
         if context_tokens is None:
             context_tokens = await off_loop(snapshot, lambda: self._tokens(snapshot.history))
-        answer = await self._ask(buffer, snapshot, context_tokens, bill or _nobody)
+        propose = partial(
+            self._propose,
+            buffer,
+            view,
+            snapshot,
+            reason,
+            context_tokens=context_tokens,
+            run=run,
+            bill=bill or _nobody,
+        )
+        try:
+            return await propose(self._summarizer)
+        except SummarizerError as error:
+            if self._fallback is None:
+                raise
+            _log.warning("the fallback summarizes %s: %s", buffer.key, error)
+            return await propose(self._fallback)
+
+    async def _propose(
+        self,
+        buffer: Buffer,
+        view: ChatView,
+        snapshot: Snapshot,
+        reason: str,
+        summarizer: Summarizer,
+        *,
+        context_tokens: int,
+        run: OpenRun | None,
+        bill: Callable[[Usage], object],
+    ) -> Proposal | str:
+        """Return what one summarizer proposes; an answer that is no summary is a failure too."""
+        answer = await self._ask(buffer, snapshot, context_tokens, summarizer, bill)
         if answer is None:
             return "not_yet"
         if run is not None:
@@ -145,21 +177,6 @@ class SummaryMaker:
         )
 
     async def _ask(
-        self,
-        buffer: Buffer,
-        snapshot: Snapshot,
-        context_tokens: int,
-        bill: Callable[[Usage], object],
-    ) -> _Answer | None:
-        try:
-            return await self._ask_one(buffer, snapshot, context_tokens, self._summarizer, bill)
-        except SummarizerError as error:
-            if self._fallback is None:
-                raise
-            _log.warning("the fallback summarizes %s: %s", buffer.key, error)
-            return await self._ask_one(buffer, snapshot, context_tokens, self._fallback, bill)
-
-    async def _ask_one(
         self,
         buffer: Buffer,
         snapshot: Snapshot,
