@@ -7,10 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 import leaks
-from engines import (  # noqa: F401  (fixtures, used by their names)
+from emulators import (  # noqa: F401  (fixtures, used by their names)
     aws_credentials,
+    dynalite_endpoint,
     dynamodb_endpoint,
     dynamodb_table,
+    moto_endpoint,
+    quick_dynamodb_endpoint,
+)
+from engines import (  # noqa: F401  (as above)
     mariadb_server,
     mariadb_url,
     postgres_server,

@@ -1,4 +1,4 @@
-"""Fixtures with real engines: PostgreSQL, MariaDB, and two emulators of DynamoDB.
+"""Fixtures with real database servers: PostgreSQL and MariaDB.
 
 Each engine runs once in a test session, in private directories and on free ports, and is
 stopped at its end. Every test has a database or table name of its own. An environment variable
@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
-import urllib.request
 import uuid
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +22,6 @@ import pytest
 
 from servers import (
     EngineMissingError,
-    dynalite_command,
     free_port,
     mariadb_binaries,
     postgres_binaries,
@@ -221,80 +218,3 @@ def mariadb_url(mariadb_server: str) -> Iterator[str]:
     in_thread(mariadb_execute(mariadb_server, f"CREATE DATABASE {name}"))
     yield with_path(mariadb_server, f"/{name}")
     in_thread(mariadb_execute(mariadb_server, f"DROP DATABASE {name}"))
-
-
-# --------------------------------------------------------------------------------- DynamoDB
-
-
-@pytest.fixture(scope="session")
-def aws_credentials() -> Iterator[None]:
-    """Credentials that no AWS account knows, unless the environment has some."""
-    invented = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "eu-central-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    added = {name: value for name, value in invented.items() if name not in os.environ}
-    os.environ.update(added)
-    yield
-    for name in added:
-        os.environ.pop(name, None)
-
-
-def answers(url: str) -> None:
-    with contextlib.suppress(urllib.error.HTTPError):  # an error page is an answer
-        urllib.request.urlopen(url, timeout=2).close()
-
-
-# moto answers in threads and checks the condition of a write without a lock, so that two writers
-# can both be told that they were first. A real table never does that.
-_MOTO = """
-import sys, threading
-from moto import server
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
-answer, lock = Application.__call__, threading.Lock()
-def one_at_a_time(*arguments):
-    with lock:
-        return answer(*arguments)
-Application.__call__ = one_at_a_time
-server.main(sys.argv[1:])
-"""
-
-
-def emulator_command(kind: str, port: int) -> list[str]:
-    if kind == "moto":
-        return [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
-    return [
-        *dynalite_command(),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *("--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0"),
-    ]
-
-
-@pytest.fixture(scope="session", params=["moto", "dynalite"])
-def dynamodb_endpoint(request: pytest.FixtureRequest, aws_credentials: None) -> Iterator[str]:
-    """The URL of an emulator of DynamoDB, of each in turn."""
-    if url := os.environ.get("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT"):
-        if request.param != "moto":
-            pytest.skip("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT names one endpoint for all")
-        yield url
-        return
-    port = free_port()
-    try:
-        command = emulator_command(request.param, port)
-    except EngineMissingError as error:
-        missing(error)
-        return
-    url = f"http://127.0.0.1:{port}"
-    with (
-        private_directory(request.param, "") as base,
-        running(command, port, log=base / "server.log", ready=lambda: answers(url)),
-    ):
-        yield url
-
-
-@pytest.fixture
-def dynamodb_table() -> str:
-    """The name of a table that does not exist yet."""
-    return f"test_{uuid.uuid4().hex}"

@@ -77,12 +77,12 @@ class OnMariaDb(FewerCounts):
 
 class OnDynamoDb(FewerCounts):
     @pytest.fixture
-    def make_inner(self, dynamodb_endpoint, dynamodb_table):
+    def make_inner(self, quick_dynamodb_endpoint, dynamodb_table):
         return functools.partial(
             DynamoDbChatStorage,
             dynamodb_table,
             "eu-central-1",
-            endpoint_url=dynamodb_endpoint,
+            endpoint_url=quick_dynamodb_endpoint,
             create_table=True,
         )
 

@@ -1,0 +1,130 @@
+"""Fixtures with emulators of DynamoDB: moto's server, and dynalite where node is present.
+
+They are started, stopped and pointed elsewhere as the database servers are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from engines import missing
+from servers import (
+    EngineMissingError,
+    dynalite_command,
+    free_port,
+    private_directory,
+    running,
+)
+
+
+@pytest.fixture(scope="session")
+def aws_credentials() -> Iterator[None]:
+    """Credentials that no AWS account knows, unless the environment has some."""
+    invented = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    added = {name: value for name, value in invented.items() if name not in os.environ}
+    os.environ.update(added)
+    yield
+    for name in added:
+        os.environ.pop(name, None)
+
+
+def answers(url: str) -> None:
+    with contextlib.suppress(urllib.error.HTTPError):  # an error page is an answer
+        urllib.request.urlopen(url, timeout=2).close()
+
+
+# moto answers in threads and checks the condition of a write without a lock, so that two writers
+# can both be told that they were first. A real table never does that.
+_MOTO = """
+import sys, threading
+from moto import server
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
+answer, lock = Application.__call__, threading.Lock()
+def one_at_a_time(*arguments):
+    with lock:
+        return answer(*arguments)
+Application.__call__ = one_at_a_time
+server.main(sys.argv[1:])
+"""
+
+
+@contextlib.contextmanager
+def running_emulator(kind: str, command: list[str]) -> Iterator[str]:
+    """Run an emulator on a free port; gives its URL."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with (
+        private_directory(kind, "") as base,
+        running(
+            [part.format(port=port) for part in command],
+            port,
+            log=base / "server.log",
+            ready=lambda: answers(url),
+        ),
+    ):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint(aws_credentials: None) -> Iterator[str]:
+    """The URL of moto's server, or of the DynamoDB that the environment names."""
+    if url := os.environ.get("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT"):
+        yield url
+        return
+    with running_emulator(
+        "moto", [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", "{port}"]
+    ) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def dynalite_endpoint(aws_credentials: None) -> Iterator[str]:
+    """The URL of dynalite."""
+    if "AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT" in os.environ:
+        pytest.skip("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT names one endpoint for all")
+    try:
+        command = dynalite_command()
+    except EngineMissingError as error:
+        missing(error)
+        return
+    at_once = ("--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0")
+    with running_emulator(
+        "dynalite", [*command, "--host", "127.0.0.1", "--port", "{port}", *at_once]
+    ) as url:
+        yield url
+
+
+@pytest.fixture(scope="session", params=["moto", "dynalite"])
+def dynamodb_endpoint(request: pytest.FixtureRequest) -> str:
+    """The URL of an emulator of DynamoDB, of each in turn."""
+    return request.getfixturevalue(f"{request.param}_endpoint")
+
+
+@pytest.fixture(scope="session")
+def quick_dynamodb_endpoint(request: pytest.FixtureRequest) -> str:
+    """The URL of one emulator: dynalite, which answers several times quicker, or else moto."""
+    named = "AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT" in os.environ
+    try:
+        dynalite_command()
+    except EngineMissingError:
+        named = True
+    return request.getfixturevalue("moto_endpoint" if named else "dynalite_endpoint")
+
+
+@pytest.fixture
+def dynamodb_table() -> str:
+    """The name of a table that does not exist yet."""
+    return f"test_{uuid.uuid4().hex}"
