@@ -268,9 +268,12 @@ def _start_of(view: ChatView, run_id: str) -> int:
 
 
 def _counts(view: ChatView, recent: LogSlice) -> ThreadCounts | None:
-    if view.reach == view.floor:  # it shows the whole thread
-        return ThreadCounts().and_also(view.tail)
-    return counts_since_note(recent.entries, recent.floor)
+    if len(recent.entries) < _RECENT:  # this is the whole log
+        return ThreadCounts().and_also(recent.entries)
+    counts = counts_since_note(recent.entries, recent.floor)
+    if counts is None and view.reach == view.floor:  # nothing is summarized: it shows all
+        counts = ThreadCounts().and_also(view.tail)
+    return counts
 
 
 def _check_storage(storage: object) -> None:

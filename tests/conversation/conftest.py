@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from agent_memory import InMemoryChatStorage, LLMSummarizer, OpenAIChatModel, SqlChatStorage
 from agent_memory.summarizers import Retry
+from engines import in_thread, postgres_execute, with_path
 from model_server import ModelServer
 
 
@@ -29,11 +32,27 @@ class Stores:
             await storage.aclose()
 
 
+@pytest.fixture(scope="session")
+def conversations_url(postgres_server):
+    """One PostgreSQL database for all these tests: making one for each would take minutes."""
+    name = f"conversations_{uuid.uuid4().hex}"
+    in_thread(postgres_execute(postgres_server, f"CREATE DATABASE {name} TEMPLATE template0"))
+    yield with_path(postgres_server, f"/{name}")
+    in_thread(postgres_execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+def emptied_url(conversations_url):
+    yield conversations_url
+    tables = "agent_memory_chats, agent_memory_entries, agent_memory_records"
+    in_thread(postgres_execute(conversations_url, f"TRUNCATE {tables} CASCADE"))
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def stores(request, tmp_path):
     urls = {"memory": None, "sqlite": f"sqlite:///{tmp_path / 'chats.db'}"}
     if request.param == "postgres":
-        urls["postgres"] = request.getfixturevalue("postgres_url")
+        urls["postgres"] = request.getfixturevalue("emptied_url")
     stores = Stores(urls[request.param])
     yield stores
     await stores.close()
