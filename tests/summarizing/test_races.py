@@ -8,7 +8,7 @@ import pytest
 
 from agent_memory import InMemoryChatStorage, StorageUnavailableError
 from agent_memory.testing import FlakyChatStorage, GatedChatStorage, ScriptedSummarizer
-from rig import IDS, KEY, Rig, call, dialogue, names, result, texts, user, violations
+from rig import IDS, Rig, call, dialogue, names, result, texts, user, violations
 
 OTHER = ("user", "session", "other")
 
@@ -148,127 +148,6 @@ async def test_an_exchange_that_opens_before_the_snapshot_stays_whole():
     await asyncio.gather(rig.save(call("a", id="call")), rig.talk(1))
     await rig.save(result("a", id="result"))
     assert names(await rig.view())[-2:] == ["call", "result"]
-
-
-# --------------------------------------------------------------------- deletions
-
-
-async def test_c39_a_chat_deleted_during_its_summary_stays_deleted(rig):
-    """The result is dropped, no record is written, and nothing of it comes back."""
-    saving, gate = await summarizing(rig)
-    await rig.storage.delete_chat(*IDS)
-    gate.open()
-    await saving
-    assert await rig.view() == []
-    assert await rig.inner.summaries().list_summaries(KEY) == []
-    assert rig.events[-1].reason == "superseded"
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-async def test_c39_a_chat_deleted_while_its_record_is_written_stays_deleted(rig, moment):
-    """Whether the store has the record already or refuses it: no deleted text is left."""
-    await full(rig)
-    gate = rig.inner.hold("save_summary", moment)
-    saving = begin(rig.talk(1))
-    await gate.reached()
-    await rig.storage.delete_chat(*IDS)
-    gate.open()
-    await saving
-    new = await rig.save(*dialogue(2, start=50))
-    assert await rig.view() == new
-    assert await rig.inner.summaries().list_summaries(KEY) == []
-
-
-async def test_a_chat_trimmed_during_its_summary_shows_what_is_left_raw(rig):
-    """A trim is a deletion: the summary covers erased text and must not appear."""
-    saving, gate = await summarizing(rig)
-    await rig.storage.trim_chat(*IDS, 2)
-    gate.open()
-    await saving
-    assert names(await rig.view()) == ["m10", "m11"]
-
-
-async def test_c39_another_worker_deletes_and_saves_while_a_summary_is_made():
-    """The first worker's next view holds none of the deleted text."""
-    inner = InMemoryChatStorage()
-    rig = Rig(inner, shared=True)
-    saving, gate = await summarizing(rig)
-    await inner.delete_chat(*IDS)
-    new = await inner.save_chat_messages(*IDS, dialogue(10, start=50))
-    gate.open()
-    await saving
-    assert violations(await rig.view(), new) == []
-    (record,) = await inner.summaries().list_summaries(KEY) or [None]
-    assert record is None or record.floor == 11
-
-
-async def test_a_chat_deleted_while_it_is_loaded_stays_deleted(rig):
-    """The read began before the deletion; what it brings is not shown."""
-    await rig.save(*dialogue(9))
-    rig.inner.hold("read", "after").open()  # the look at its length
-    gate = rig.inner.hold("read", "after")
-    fetching = begin(rig.view())
-    await gate.reached()
-    await rig.storage.delete_chat(*IDS)
-    gate.open()
-    assert await fetching == []
-    assert await rig.view() == []
-
-
-async def test_a_chat_deleted_while_a_view_catches_up_stays_deleted():
-    """So it is with the read of what other writers stored."""
-    rig = Rig(GatedChatStorage(InMemoryChatStorage()), shared=True)
-    await rig.active(7)
-    gate = rig.inner.hold("read", "after")
-    fetching = begin(rig.view())
-    await gate.reached()
-    await rig.storage.delete_chat(*IDS)
-    gate.open()
-    assert await fetching == []
-    assert await rig.view() == []
-
-
-# --------------------------------------------------------------------- reads under way
-
-
-async def test_a_message_saved_while_the_chat_is_loaded_is_shown(rig):
-    """The load did not see it; the view does."""
-    await rig.save(*dialogue(9))
-    rig.inner.hold("read", "after").open()
-    gate = rig.inner.hold("read", "after")
-    fetching = begin(rig.view())
-    await gate.reached()
-    await rig.save(*dialogue(1, start=10))
-    gate.open()
-    assert names(await fetching)[-1] == "m10"
-    await conserved(rig)
-
-
-async def test_a_message_saved_while_a_view_catches_up_is_shown_once():
-    """Read and save bring the same messages in either order."""
-    rig = Rig(GatedChatStorage(InMemoryChatStorage()), shared=True)
-    await rig.active(7)
-    await rig.inner.save_chat_messages(*IDS, dialogue(1, start=8))  # another writer's
-    gate = rig.inner.hold("read", "after")
-    fetching = begin(rig.view())
-    await gate.reached()
-    await rig.save(*dialogue(1, start=9))
-    gate.open()
-    assert names(await fetching) == ["S", "m6", "m7", "m8", "m9"]
-    await conserved(rig)
-
-
-async def test_those_who_wait_for_a_read_that_is_cancelled_read_themselves(rig):
-    """One fetch's cancellation is not the other's."""
-    await rig.save(*dialogue(9))
-    rig.inner.hold("read", "after").open()
-    gate = rig.inner.hold("read", "after")
-    first, second = begin(rig.view()), begin(rig.view())
-    await gate.reached()
-    first.cancel()
-    gate.open()
-    await asyncio.wait([first])
-    assert names(await second) == ["S", "m8", "m9"]
 
 
 # --------------------------------------------------------------------- saves that fail

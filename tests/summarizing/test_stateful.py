@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent_memory import Note
 from agent_memory.turns import open_calls
+from misbehaving import BAD, GOOD, WAITS
 from rig import assistant, call, result, system, user
-from summarizing_machine import BAD, GOOD, KEYS, WAITS, Setting, World
+from summarizing_machine import KEYS, Setting, World
 
 a_worker = st.integers(0, 1)
 a_chat = st.sampled_from(KEYS)
