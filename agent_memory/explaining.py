@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -10,9 +10,10 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import SummaryRecord
 
-Standing: TypeAlias = Literal["verbatim", "pinned", "covered", "repaired"]
+Standing: TypeAlias = Literal["verbatim", "pinned", "covered", "repaired", "retracted"]
 """How a raw message stands in the view: shown as it is in its place, shown in the head, only
-through a summary, or left out or changed so that the provider accepts the view."""
+through a summary, left out or changed so that the provider accepts the view, or not shown any
+more because a note in the log retracts it."""
 
 
 @attrs.frozen
@@ -60,6 +61,7 @@ def explain(
     *,
     head: Sequence[ConversationMessage] = (),
     reach: int = 0,
+    retracted: Collection[str] = (),
 ) -> Explanation:
     """Say of each raw message how it stands in the view.
 
@@ -70,11 +72,14 @@ def explain(
         records: its summary records, oldest first.
         head: the messages shown first.
         reach: the position up to which a summary stands for what is not shown.
+        retracted: the ids of the messages that a note retracts.
     """
     in_head = {message.id for message in head}
     shown = {message.id: message for message in view}
 
     def standing(message: ConversationMessage) -> Standing:
+        if message.id in retracted:
+            return "retracted"
         if message.id in in_head:
             return "pinned"
         if shown.get(message.id) == message:

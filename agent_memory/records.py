@@ -151,6 +151,8 @@ class SummaryRecord:
         position: the summary and head reach up to it; what follows is read from the log.
         message_id: the id of the entry at `position`, to notice that the log is another one.
         floor: the chat's floor when the summary was made; at another floor the record is void.
+        known: the newest position that was known when the summary was made. What was retracted
+            up to it is not in the summary; what is retracted beyond it makes the record void.
         covered: which messages the summary stands for, with those of its predecessors.
         replaces: the id of the record it was made from, None for the first.
         summarizer: the name of what made it.
@@ -170,6 +172,7 @@ class SummaryRecord:
     message_id: str
     floor: int
     covered: Covered
+    known: int = 0
     replaces: str | None = None
     summarizer: str = ""
     reason: str = ""

@@ -9,6 +9,7 @@ from agent_memory import turns
 from agent_memory.compaction import Compaction, Snapshot
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
+from agent_memory.retractions import is_outdated, retracted_ids, retraction_of
 
 _SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor
@@ -29,6 +30,8 @@ class ChatView:
         reach_id: the id of the entry there, None if nothing is covered.
         covered: what the block stands for, None without a compaction.
         record_id: the id of the summary record it shows, None without one.
+        follows: the id of a record that does not fit any more, and that the next one replaces.
+        is_void: whether a message was retracted, so that the view must be made anew.
         head: what is shown first and never summarized.
         block: the live summary.
         tokens: of block and tail, leading system messages excluded; 0 without `count`. What a
@@ -56,6 +59,8 @@ class ChatView:
         self.reach_id: str | None = None
         self.covered: Covered | None = None
         self.record_id: str | None = None
+        self.follows: str | None = None
+        self.is_void = False
         self.head: tuple[ConversationMessage, ...] = ()
         self.block: tuple[ConversationMessage, ...] = ()
         self._tail: list[ConversationMessage] = []
@@ -69,7 +74,7 @@ class ChatView:
     ) -> ChatView:
         """Make the view of a whole log that nothing has been summarized of."""
         view = cls(log.floor, count=count, present=present)
-        view.append(log.entries)
+        view._take(log.entries)
         return view
 
     @classmethod
@@ -92,6 +97,8 @@ class ChatView:
             return None
         if entries[0].position != record.position or entries[0].id != record.message_id:
             return None
+        if is_outdated(record, entries[1:]):
+            return None
         view = cls(log.floor, count=count, present=present)
         view.head, view.block = record.head, record.summary
         view.covered, view.record_id = record.covered, record.id
@@ -99,7 +106,7 @@ class ChatView:
         view.last_id = view.reach_id = record.message_id
         view._rebuild()
         # What was reported before covered more than this view shows: estimates serve.
-        view.append(entries[1:], believe=False)
+        view._take(entries[1:], believe=False)
         return view
 
     @property
@@ -115,16 +122,16 @@ class ChatView:
         """
         return len(self.block) + len(self._tail) - self._leading
 
-    def append(self, entries: Iterable[Entry], *, believe: bool = True) -> bool:
+    def append(self, entries: Iterable[Entry]) -> bool:
         """Add entries that were stored, in order of position; known ones are passed over.
 
         Args:
             entries: messages and notes.
-            believe: whether their reported usage covers what this view shows.
 
         Returns:
-            Whether the view reaches up to them; False if positions before them are missing,
-            and then nothing from the gap on is added.
+            Whether the view reaches up to them. False if positions before them are missing,
+            or one of them is a retraction, which makes the view void; then nothing from that
+            place on is added.
         """
         for entry in entries:
             position = entry.position or 0
@@ -132,12 +139,28 @@ class ChatView:
                 continue
             if position != self.last + 1:
                 return False
+            if retraction_of(entry) is not None:
+                self.is_void = True
+                return False
             self.last, self.last_id = position, entry.id
             if isinstance(entry, ConversationMessage):
-                self._add(entry, believe=believe)
+                self._add(entry)
         return True
 
-    def _add(self, message: ConversationMessage, *, believe: bool) -> None:
+    def _take(self, entries: Sequence[Entry], *, believe: bool = True) -> None:
+        """Add all that follows what a new view shows, without what of it was retracted.
+
+        Args:
+            entries: messages and notes, up to the end of the log.
+            believe: whether their reported usage covers what this view shows.
+        """
+        gone = retracted_ids(entries)
+        for entry in entries:
+            self.last, self.last_id = entry.position or 0, entry.id
+            if isinstance(entry, ConversationMessage) and entry.id not in gone:
+                self._add(entry, believe=believe)
+
+    def _add(self, message: ConversationMessage, *, believe: bool = True) -> None:
         if self._leading == len(self._tail) and self._is_fresh and message.role in _SYSTEM:
             self._leading += 1
         elif self._count is not None:

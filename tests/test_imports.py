@@ -21,7 +21,7 @@ LAYERS = [
     {"_lazy", "_version", "errors"},
     {"frozen", "ids"},
     {"messages"},
-    {"records", "events", "telemetry"},
+    {"records", "retractions", "events", "telemetry"},
     {"shapes"},
     {"text_tokens", "tokens", "clipping"},
     {"exchanges", "turns"},
@@ -31,6 +31,7 @@ LAYERS = [
     {"summarizers", "fitting"},
     {"storage"},
     {"conversation"},
+    {"audit"},
     {"adapters", "testing", "cli", "__main__"},
 ]
 LEAVES = LAYERS[-1]

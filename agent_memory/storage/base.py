@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias, final
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
+from agent_memory.retractions import visible
 from agent_memory.storage.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
@@ -103,14 +104,14 @@ class ChatStorage(Lifecycle, ABC):
     async def _fetch(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
         """Return what :meth:`fetch_chat` answers; `limit` is None or at least 1."""
         if limit is None:
-            return (await self._read(key)).messages
+            return visible((await self._read(key)).entries)
         wanted = limit
         while True:
             entries = (await self._read(key, last=wanted)).entries
-            messages = LogSlice(entries).messages
+            messages = visible(entries)
             if len(messages) >= limit or len(entries) < wanted:
                 return messages[-limit:]
-            wanted *= 2  # notes took some of the places
+            wanted *= 2  # notes, and what they retract, took some of the places
 
     async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
         """Act on a save that is durable. It may be slow and may be cancelled."""

@@ -13,6 +13,7 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, SummaryRecord
+from agent_memory.retractions import retraction_of
 from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.view import ChatView
 
@@ -121,6 +122,11 @@ class Buffer:
         self.generation += 1
         self.failures = self.wait = self.waited_from = 0
 
+    def retract(self) -> None:
+        """Drop the view, which shows what was retracted, directly or in a summary."""
+        self.void()
+        self.attempted = False  # without its summary it may be long: who fetches waits for one
+
     def may_show(self, record: SummaryRecord) -> bool:
         """Whether a record stands for nothing of a run that is still being written."""
         return self.run_start is None or record.position <= self.run_start
@@ -141,10 +147,19 @@ class Buffer:
         if self.view is not None and self.view.floor != stored.floor:
             self.void()
         placed = {entry.position or 0: entry for entry in stored.entries}
+        if self.view is not None and self._is_retracting(placed, self.view.last):
+            self.retract()
         self.seen = max([self.seen, *placed])
         if self.view is not None and not self.stale:
             self.early.update(placed)
             self.take_early(self.view)
+
+    @staticmethod
+    def _is_retracting(placed: dict[int, Entry], last: int) -> bool:
+        return any(
+            position > last and retraction_of(entry) is not None
+            for position, entry in placed.items()
+        )
 
     def take_early(self, view: ChatView) -> None:
         """Add to the view what has come before it was its turn, as far as no hole is left."""

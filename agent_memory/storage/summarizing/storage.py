@@ -10,6 +10,7 @@ from agent_memory.events import CompactionRequest, Event
 from agent_memory.explaining import Explanation, explain
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, SummaryRecord
+from agent_memory.retractions import retracted_ids
 from agent_memory.shapes import Provider
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.chat_views import ChatViews, stored_but
@@ -191,12 +192,12 @@ class SummarizingChatStorage(WrapperChatStorage):
         key = ChatKey(user_id, session_id, agent_id)
         await self._ready()
         shown = await self._fetch(key, None)
-        raw = [message async for message in self.iter_chat(user_id, session_id, agent_id)]
+        log = LogSlice([entry async for entry in self.iter_log(user_id, session_id, agent_id)])
+        raw, gone = log.messages, retracted_ids(log.entries)
         records = await self._records(key)
         view = self._views.held(key)
-        if view is None:
-            return explain(key, shown, raw, records)
-        return explain(key, shown, raw, records, head=view.head, reach=view.reach)
+        head, reach = ((), 0) if view is None else (view.head, view.reach)
+        return explain(key, shown, raw, records, head=head, reach=reach, retracted=gone)
 
     async def compaction_history(
         self, user_id: str, session_id: str, agent_id: str

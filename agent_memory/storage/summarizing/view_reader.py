@@ -14,6 +14,7 @@ from collections.abc import Callable
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.retractions import since_cleared
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer, Load
 from agent_memory.view import ChatView
@@ -44,13 +45,16 @@ class ViewReader:
         self._present = present
 
     async def whole(self, key: ChatKey, at_most: int) -> ChatView | None:
-        """Return the view of a chat's whole log, or None when it has more entries."""
+        """Return the view of a chat's whole log, or None when it has more entries.
+
+        What is shown may begin in the middle: where everything before was retracted.
+        """
         log = await self._storage._read(key, last=at_most + 1)
-        return (
-            None
-            if len(log.entries) > at_most
-            else ChatView.of(log, count=self._count, present=self._present)
-        )
+        entries = since_cleared(log.entries)
+        if len(log.entries) > at_most and len(entries) == len(log.entries):
+            return None
+        log = LogSlice(entries, log.floor)
+        return ChatView.of(log, count=self._count, present=self._present)
 
     async def current(self, buffer: Buffer, *, check: bool) -> ChatView:
         """Return the buffer's view, showing everything that is known to be stored.
@@ -89,7 +93,10 @@ class ViewReader:
             if same and view.append(log.entries) and view.last >= seen:
                 buffer.take_early(view)
                 return True
-            buffer.void()
+            if view.is_void:
+                buffer.retract()
+            else:
+                buffer.void()
             return False
 
     async def _load(self, buffer: Buffer) -> None:
@@ -130,9 +137,11 @@ class ViewReader:
             view = ChatView.restored(record, log, count=self._count, present=self._present)
             if view is not None:
                 return view
-        return ChatView.of(
+        view = ChatView.of(
             await self._storage._read(key), count=self._count, present=self._present
         )
+        view.follows = None if record is None else record.id
+        return view
 
     async def _older_record(self, buffer: Buffer) -> SummaryRecord | None:
         summaries = self._storage.summaries()

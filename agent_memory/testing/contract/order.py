@@ -144,7 +144,7 @@ class OrderTests(ContractBase):
     async def test_notes_are_in_the_log_alone(self, storage: ChatStorage) -> None:
         """A note takes a position, and only the log shows it."""
         (first,) = await save(storage, user("first"))
-        note = await storage.save_note(*ids(), Note("retracted", {"ids": [first.id]}))
+        note = await storage.save_note(*ids(), Note("remark", {"ids": [first.id]}))
         (second,) = await save(storage, user("second"))
         assert [note.position, note.agent_id] == [2, "agent"]
         assert second.position == 3
@@ -154,6 +154,33 @@ class OrderTests(ContractBase):
         log = [entry async for entry in storage.iter_log(*ids())]
         assert log == [first, note, second]
         assert [entry.position for entry in log] == [1, 2, 3]
+
+    async def test_what_is_retracted_is_in_the_log_and_not_fetched(
+        self, storage: ChatStorage
+    ) -> None:
+        """A fetch leaves out what a later note retracts; everything else shows it."""
+        batch = users(6)
+        await save(storage, *batch)
+        retracted = [batch[1].id, batch[5].id]
+        note = await storage.save_note(*ids(), Note("retracted", {"ids": retracted}))
+        (last,) = await save(storage, user("last"))
+        shown = [batch[0], *batch[2:5], last]
+        assert await storage.fetch_chat(*ids()) == shown
+        assert await storage.fetch_chat(*ids(), 3) == shown[-3:]
+        assert await raw(storage) == [*batch, last]
+        assert await storage.fetch_all_chats("user", "session") == [*batch, last]
+        assert [entry async for entry in storage.iter_log(*ids())] == [*batch, note, last]
+
+    async def test_everything_before_a_note_may_be_retracted(self, storage: ChatStorage) -> None:
+        """The chat begins anew for those who fetch it, and is whole for those who audit it."""
+        batch = users(6)
+        await save(storage, *batch)
+        await storage.save_note(*ids(), Note("retracted", {"everything": True}))
+        assert await storage.fetch_chat(*ids()) == []
+        (last,) = await save(storage, user("last"))
+        assert await storage.fetch_chat(*ids()) == [last]
+        assert await storage.fetch_chat(*ids(), 5) == [last]
+        assert await raw(storage) == [*batch, last]
 
     async def test_a_limit_counts_messages_not_notes(self, storage: ChatStorage) -> None:
         """Notes at the end of the log take no place of a fetch's."""
