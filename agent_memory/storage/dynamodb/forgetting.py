@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Sequence
@@ -55,25 +56,24 @@ class Forgetter:
         """Let only the newest `keep` messages live; return how many went."""
         lane = self.writer.lanes.of(key)
         async with lane.lock:
-            floor, gone = await self._raise_floor(key, lane, keep)
-        if floor is not None:
-            await self.sweep(key)
+            tail, gone = await self._raise_floor(key, lane, keep)
+        if tail.floor:
+            await asyncio.gather(
+                self.records.remove_below(key, tail.floor), self._sweep(key, tail)
+            )
         return gone
 
-    async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[int | None, int]:
-        """Return the floor, None for an unknown chat, and how many messages went below it."""
+    async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[Tail, int]:
+        """Return the log's end, and how many messages went below its floor just now."""
         pauses = Pauses(self.calls.timeout)
         while True:
-            tail = await self.reader.tail(key)
-            if tail.unknown:
-                return None, 0
-            positions = await self._message_positions(key, tail)
+            known = lane.tail if lane.tail and lane.tail.fresh(self.reader.now()) else Tail()
+            items, tail = await self.reader.headers(key, known.floor)
+            positions = await self._message_positions(key, items, tail)
             floor = _floor(tail, positions, keep)
-            if floor == tail.floor:
-                return floor, 0
-            lane.tail = await self._put_floor(key, tail, floor)
+            lane.tail = await self._put_floor(key, tail, floor) if floor > tail.floor else tail
             if lane.tail is not None:
-                return floor, sum(position <= floor for position in positions)
+                return lane.tail, sum(position <= floor for position in positions)
             if pauses.over:
                 raise lost_every_race(self.calls, key)
             await pauses.wait()
@@ -87,9 +87,11 @@ class Forgetter:
             return None
         return await self.writer.reserve(key, Tail.after(item, tail.seen))
 
-    async def _message_positions(self, key: ChatKey, tail: Tail) -> list[int]:
+    async def _message_positions(
+        self, key: ChatKey, items: Sequence[LogItem], tail: Tail
+    ) -> list[int]:
         positions: list[int] = []
-        for item in await self.reader.headers(key, tail):
+        for item in items:
             positions.extend(await self._messages_of(key, item))
         return [position for position in positions if position > tail.floor]
 
@@ -109,22 +111,18 @@ class Forgetter:
 
     # ---------------------------------------------------------------------- below the floor
 
-    async def sweep(self, key: ChatKey) -> None:
+    async def _sweep(self, key: ChatKey, tail: Tail) -> None:
         """Remove what lies below the floor; after a crash the next trim or delete goes on."""
-        newest = await self.reader.newest(key)
-        if newest is None or newest.kind not in (Kind.APPEND, Kind.FLOOR):
-            return
-        await self.records.remove_below(key, newest.floor)
         stem = prefix(LOG, key)
-        low, high = stem + Place(1).to_bytes(), stem + last_place_at(newest.floor + 1).to_bytes()
+        low, high = stem + Place(1).to_bytes(), stem + last_place_at(tail.floor + 1).to_bytes()
         pages = self.calls.query(key.user_id, low, high, key=key, only=HEADER)
         while not pages.done:
             items = [from_attributes(attributes) for attributes in await pages.next()]
-            older = [item for item in items if item.place < newest.place]
-            await self._remove(key, [item for item in older if item.end <= newest.floor])
+            older = [item for item in items if item.place < tail.newest]
+            await self._remove(key, [item for item in older if item.end <= tail.floor])
             for item in older:
-                if item.kind is Kind.APPEND and item.end > newest.floor:
-                    await self._cut(key, item, newest.floor)
+                if item.kind is Kind.APPEND and item.end > tail.floor:
+                    await self._cut(key, item, tail.floor)
 
     async def _remove(self, key: ChatKey, items: Sequence[LogItem]) -> None:
         """Remove items; the younger ones leave a tombstone, see ``ERASE_MS``."""

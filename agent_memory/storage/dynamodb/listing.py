@@ -9,6 +9,7 @@ import attrs
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
 from agent_memory.storage.dynamodb.calls import Calls
+from agent_memory.storage.dynamodb.items import HEADER, LogItem, from_attributes
 from agent_memory.storage.dynamodb.places import (
     END,
     LOG,
@@ -20,6 +21,7 @@ from agent_memory.storage.dynamodb.reader import LogReader
 from agent_memory.storage.dynamodb.tails import Tail, stamp
 
 _KEYS: Final = ("pk", "sk")
+_PAGE: Final = 8  # items; more would read much of a long chat for nothing
 
 
 @attrs.frozen
@@ -42,31 +44,52 @@ class Lister:
             users.update(item["pk"]["S"] for item in await pages.next())
         return sorted(users)
 
-    async def key_after(
-        self, user_id: str, session_id: str | None, previous: ChatKey | None
-    ) -> ChatKey | None:
-        """Return the chat that follows another one in a user's partition, or in a session."""
-        stem = LOG if session_id is None else session_prefix(LOG, session_id)
-        low = stem if previous is None else prefix(LOG, previous) + END
-        pages = self.calls.query(user_id, low, stem + END, limit=1, only=_KEYS)
+    async def key_after(self, user_id: str, previous: ChatKey | None) -> ChatKey | None:
+        """Return the chat, living or not, that follows another one in a user's partition."""
+        low, high = _range(None, previous)
+        pages = self.calls.query(user_id, low, high, limit=1, only=_KEYS)
         while not pages.done:
             for item in await pages.next():
                 return split_sort_key(user_id, item["sk"]["B"])[0]
         return None
 
-    async def chat_after(
+    async def chats_after(
         self, user_id: str, session_id: str | None, previous: ChatKey | None
-    ) -> ChatInfo | None:
-        """Return what is to be told of the next chat with living entries."""
-        key = await self.key_after(user_id, session_id, previous)
-        while key is not None:
-            tail = await self.reader.tail(key)
+    ) -> tuple[list[ChatInfo], ChatKey | None]:
+        """Return what is to be told of the next few chats with living entries.
+
+        Short chats are seen whole, several with one query; of a long one only the beginning,
+        so that its end takes another query.
+
+        Returns:
+            Possibly none, and the chat to go on after; None when there are no more chats.
+        """
+        seen = self.reader.now()
+        low, high = _range(session_id, previous)
+        pages = self.calls.query(user_id, low, high, limit=_PAGE, only=HEADER)
+        chats: dict[ChatKey, list[LogItem]] = {}
+        for item in await pages.next():
+            key, _ = split_sort_key(user_id, item["sk"]["B"])
+            chats.setdefault(key, []).append(from_attributes(item))
+        if not chats:
+            return [], None
+        *_, last = chats
+        infos: list[ChatInfo] = []
+        for key, items in chats.items():
+            if key == last and not pages.done:
+                tail = await self.reader.tail(key)
+            else:
+                tail = await self.reader.tail_of(key, items, seen)
             if tail.last > tail.floor:
-                return info(key, tail)
-            key = await self.key_after(user_id, session_id, key)
-        return None
+                infos.append(_info(key, tail))
+        return infos, None if pages.done else last
 
 
-def info(key: ChatKey, tail: Tail) -> ChatInfo:
+def _range(session_id: str | None, previous: ChatKey | None) -> tuple[bytes, bytes]:
+    stem = LOG if session_id is None else session_prefix(LOG, session_id)
+    return stem if previous is None else prefix(LOG, previous) + END, stem + END
+
+
+def _info(key: ChatKey, tail: Tail) -> ChatInfo:
     """What a log's end tells of its chat."""
     return ChatInfo(key, tail.floor, tail.last, stamp(tail.born), stamp(tail.at))

@@ -49,10 +49,10 @@ class Purger:
         """Remove chats that have been dead for so many milliseconds; return how many."""
         purged = 0
         for user_id in await self.lister.users():
-            key = await self.lister.key_after(user_id, None, None)
+            key = await self.lister.key_after(user_id, None)
             while key is not None:
                 purged += await self._purge_chat(key, age_ms)
-                key = await self.lister.key_after(user_id, None, key)
+                key = await self.lister.key_after(user_id, key)
             await self._purge_parts(user_id)
         return purged
 

@@ -54,18 +54,18 @@ class LogReader:
     async def tail(self, key: ChatKey) -> Tail:
         """Return the log's end; one that is ``unknown`` if the table has nothing of it."""
         seen = self.now()
-        newest = await self.newest(key)
-        return Tail(seen=seen) if newest is None else await self._living(key, newest, seen)
-
-    async def newest(self, key: ChatKey) -> LogItem | None:
-        """Return the newest item without its body."""
         pages = self._pages(key, Place(0), forward=False, limit=1, only=HEADER)
-        items = await _first(pages)
-        return items[0] if items else None
+        return await self.tail_of(key, await _first(pages), seen)
 
-    async def _living(self, key: ChatKey, newest: LogItem, seen: int) -> Tail:
-        """Return the end of a log with this newest item, floor and all, as time has made it."""
-        tail = Tail.after(newest, seen)
+    async def tail_of(self, key: ChatKey, items: Sequence[LogItem], seen: int) -> Tail:
+        """Return the end of a log, floor and all, as time has made it.
+
+        Args:
+            key: which chat.
+            items: the last of them is the log's newest; none if the log is unknown.
+            seen: when they were read.
+        """
+        tail = Tail.after(items[-1], seen) if items else Tail(seen=seen)
         if tail.wholly_expired(seen):
             anchor = await self.calls.get(log_key(key, Place(0)), key)
             return expired(tail, 0 if anchor is None else from_attributes(anchor).reserved)
@@ -113,19 +113,22 @@ class LogReader:
         return {found.key: found for found in slices if found.span.count}
 
     async def _whole(self, key: ChatKey, items: list[LogItem], seen: int) -> RawSlice:
-        tail = await self._living(key, items[-1], seen)
+        tail = await self.tail_of(key, items, seen)
         span = wanted(tail, 0, None, None)
         held = await self._with_bodies(key, overlapping(chain(items, tail), span))
         if holes([item for item, _ in held], span):
             return await self.read(key)
         return RawSlice(key, self.calls.table, tail.floor, span, held)
 
-    async def headers(self, key: ChatKey, tail: Tail) -> list[LogItem]:
-        """Return the items, without their bodies, that hold what lives in a log."""
-        pages, items = await self._from(key, tail.floor, only=HEADER)
-        while not pages.done:
-            items += await _parsed(pages)
-        return overlapping(chain(items, tail), Span(tail.floor + 1, tail.last))
+    async def headers(self, key: ChatKey, floor: int) -> tuple[list[LogItem], Tail]:
+        """Return the items, without their bodies, that hold what lives in a log, and its end.
+
+        Args:
+            key: which chat.
+            floor: a floor that it has had, to begin to read there.
+        """
+        items, tail = await self._window(key, floor, None, None, only=HEADER)
+        return overlapping(chain(items, tail), Span(tail.floor + 1, tail.last)), tail
 
     async def item(self, key: ChatKey, place: Place) -> LogItem | None:
         """Return one item with its body, if it is inline."""
@@ -155,20 +158,24 @@ class LogReader:
     # ---------------------------------------------------------------- which items are read
 
     async def _window(
-        self, key: ChatKey, after: int, first: int | None, last: int | None
+        self,
+        key: ChatKey,
+        after: int,
+        first: int | None,
+        last: int | None,
+        *,
+        only: Sequence[str] = (),
     ) -> tuple[list[LogItem], Tail]:
         seen = self.now()
         if last is not None:
             return await self._newest_window(key, after, last, seen)
-        pages, items = await self._from(key, after, limit=first)
+        pages, items = await self._from(key, after, limit=first, only=only)
         high = None if first is None else after + first
         while not pages.done and (high is None or not _reach(items, high)):
             items += await _parsed(pages)
         if not pages.done:
             return items, await self.tail(key)
-        if not items:
-            return items, Tail(seen=seen)
-        return items, await self._living(key, items[-1], seen)
+        return items, await self.tail_of(key, items, seen)
 
     async def _newest_window(
         self, key: ChatKey, after: int, last: int, seen: int
@@ -177,7 +184,7 @@ class LogReader:
         items = await _first(pages)
         if not items:
             return items, Tail(seen=seen)
-        tail = await self._living(key, items[0], seen)
+        tail = await self.tail_of(key, items[:1], seen)
         low = wanted(tail, after, None, last).low
         while not pages.done and items[-1].place.position > low:
             items += await _parsed(pages)

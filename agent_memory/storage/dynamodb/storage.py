@@ -65,8 +65,8 @@ class DynamoDbChatStorage(ChatStorage):
     2. It takes a write unit for each KB of text plus about 0.6 KB, and the second request a read
     unit for each 4 KB of the newest item. ``fetch_chat`` of N messages is 1 query for each MB, a
     read unit for each 4 KB in total (reads are strongly consistent). ``fetch_all_chats`` reads
-    a session with 1 query for each MB. Listing takes 2 queries a chat; listing without a user,
-    and ``purge``, read the whole table. A trim reads what lives and rewrites what goes.
+    a session with 1 query for each MB. Listing takes up to 2 queries a chat; listing without a
+    user, and ``purge``, read the whole table. A trim reads what lives and rewrites what goes.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
 
     **Throughput.** Saves to one chat by one object take turns, and those that wait share an item
@@ -206,17 +206,17 @@ class DynamoDbChatStorage(ChatStorage):
     async def _list_user(self, user_id: str, session_id: str | None) -> AsyncIterator[ChatInfo]:
         previous: ChatKey | None = None
         while True:
-            info = await self._next_chat(user_id, session_id, previous)
-            if info is None:
+            infos, previous = await self._next_chats(user_id, session_id, previous)
+            for info in infos:
+                yield info
+            if previous is None:
                 return
-            yield info
-            previous = info.key
 
-    async def _next_chat(
+    async def _next_chats(
         self, user_id: str, session_id: str | None, previous: ChatKey | None
-    ) -> ChatInfo | None:
+    ) -> tuple[list[ChatInfo], ChatKey | None]:
         return await self._run(
-            lambda backend: backend.lister.chat_after(user_id, session_id, previous)
+            lambda backend: backend.lister.chats_after(user_id, session_id, previous)
         )
 
     async def _purge(self, older_than: timedelta) -> int:

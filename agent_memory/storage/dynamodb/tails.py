@@ -37,6 +37,7 @@ class Tail:
     """What is known of a log's end.
 
     Args:
+        newest: the place of the newest item.
         following: the place of the next item.
         last: the position of the newest entry.
         floor: everything up to it is gone.
@@ -45,6 +46,7 @@ class Tail:
         seen: when this was known to be true, in milliseconds since 1970; 0 if never.
     """
 
+    newest: Place = attrs.field(default=Place(0))
     following: Place = attrs.field(default=Place(1))
     last: int = 0
     floor: int = 0
@@ -71,6 +73,7 @@ class Tail:
             )
         anchor = item.kind is Kind.ANCHOR
         return cls(
+            newest=item.place,
             following=item.following,
             last=item.reserved if anchor else item.end,
             floor=item.reserved if anchor else item.floor,
