@@ -10,8 +10,11 @@ from typing import Annotated
 import typer
 
 from agent_memory._version import __version__
+from agent_memory.cli.copy import copy_chats
 from agent_memory.cli.demo import demo
+from agent_memory.cli.export import export_chats
 from agent_memory.cli.failures import FAILED, INTERRUPTED, report
+from agent_memory.cli.import_ import import_chats
 from agent_memory.cli.terminal import soften
 
 app = typer.Typer(
@@ -20,6 +23,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo)
+app.command("export")(export_chats)
+app.command("import")(import_chats)
+app.command("copy")(copy_chats)
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Final, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
-_CONTROL: Final = {
-    # C0 and DEL have pictures of their own; a newline and a tab do no harm.
-    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
-    0x7F: "\u2421",
-    # C1 holds one-character forms of the escape sequences.
-    **{code: f"\\x{code:02x}" for code in range(0x80, 0xA0)},
-    # These turn the direction of writing around, so that text reads as what it is not.
-    **{
-        code: f"\\u{code:04x}"
-        for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-    },
-}
+from agent_memory.audit.visible import one_line, visible
 
-
-def visible(text: str) -> str:
-    r"""Return a text in which nothing can command a terminal: such characters become visible.
-
-    Line ends and tabs stay; escape, the other control characters and marks of direction are
-    replaced by their picture or code, lone surrogates by ``\udc80``.
-    """
-    shown = text.translate(_CONTROL)
-    return shown.encode("utf-8", "backslashreplace").decode()
-
-
-def one_line(text: str) -> str:
-    """Return a text as one visible line."""
-    return " ".join(visible(text).split())
+__all__ = ["console", "counting_bar", "one_line", "progress_bar", "soften", "visible"]
 
 
 def soften(*streams: TextIO) -> None:
@@ -68,6 +47,35 @@ def progress_bar(*, shown: bool) -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console(errors=True),
+        disable=not shown,
+    )
+
+
+class _RateColumn(ProgressColumn):
+    """What is counted, and how much of it a second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the column's text."""
+        count = int(task.fields.get("counted", task.completed))
+        seconds = task.elapsed or 0
+        rate = f"{count / seconds:,.0f}/s" if seconds > 0 else "-/s"
+        return Text(f"{count:,} messages, {rate}")
+
+
+def counting_bar(*, shown: bool) -> Progress:
+    """Return a bar on standard error that tells messages, their rate, and the time left.
+
+    Tasks may count in another unit than messages; then they have a field ``counted``.
+
+    Args:
+        shown: whether anything is drawn at all.
+    """
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        _RateColumn(),
         TimeRemainingColumn(),
         console=console(errors=True),
         disable=not shown,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Protocol, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from agent_memory.errors import InvalidRequestError
+from agent_memory.errors import InvalidRequestError, StorageError
 from agent_memory.storage.base import ChatStorage
 
 EXAMPLES: Final = (
@@ -27,7 +27,7 @@ _SECRET: Final = re.compile(
 _DYNAMODB_OPTIONS: Final = ("region", "endpoint", "create_table", "ttl_attribute", "ttl_seconds")
 
 
-def open_storage(url: str) -> ChatStorage:
+def open_storage(url: str, *, create: bool = True) -> ChatStorage:
     """Return the store that a URL names. It connects at its first use; close it after the last.
 
     Args:
@@ -40,8 +40,12 @@ def open_storage(url: str) -> ChatStorage:
             - ``dynamodb://table?region=…&endpoint=…``, and of the options ``create_table=true``,
               ``ttl_attribute=…``, ``ttl_seconds=…``; credentials come from the environment;
             - ``memory:``, which is gone with the process.
+        create: whether a database file, its tables or a directory is made where there is none;
+            for those who only look, a missing one is a mistake.
 
     Raises:
+        StorageError: there is no such file or directory, and `create` is False. (Missing
+            tables are told at the first use.)
         InvalidRequestError: the URL names no store; the text says what to write instead, and
             never shows a password.
         MissingDependencyError: the store needs an extra that is not installed.
@@ -61,7 +65,7 @@ def open_storage(url: str) -> ChatStorage:
     opener = _sql if scheme.partition("+")[0] in _SQL else _OPENERS.get(scheme)
     if opener is None:
         raise InvalidRequestError(f"there is no store of kind {scheme!r}; use one of {EXAMPLES}")
-    return opener(url)
+    return opener(url, create=create)
 
 
 def without_secrets(url: str) -> str:
@@ -73,13 +77,22 @@ def without_secrets(url: str) -> str:
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
-def _sql(url: str) -> ChatStorage:
+def _sql(url: str, *, create: bool) -> ChatStorage:
     from agent_memory.storage.sql import SqlChatStorage  # noqa: PLC0415  (an extra)
 
-    return SqlChatStorage(url)
+    storage = SqlChatStorage(url, create_tables=create)
+    path = storage.path
+    if path is not None and not create:
+        _check_exists(path)
+    return storage
 
 
-def _file(url: str) -> ChatStorage:
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise StorageError(f"there is no {path}")
+
+
+def _file(url: str, *, create: bool) -> ChatStorage:
     from agent_memory.storage.file import FileChatStorage  # noqa: PLC0415  (an extra)
 
     split = _split(url)
@@ -94,10 +107,13 @@ def _file(url: str) -> ChatStorage:
         )
     if not split.path:
         raise InvalidRequestError("the file: URL names no directory; write file:./chats")
-    return FileChatStorage(Path(unquote(split.path)).expanduser())
+    path = Path(unquote(split.path)).expanduser()
+    if not create:
+        _check_exists(path)
+    return FileChatStorage(path)
 
 
-def _memory(url: str) -> ChatStorage:
+def _memory(url: str, *, create: bool) -> ChatStorage:  # noqa: ARG001  (nothing to make)
     from agent_memory.storage.in_memory import InMemoryChatStorage  # noqa: PLC0415
 
     if url.partition(":")[2] not in ("", "//"):
@@ -105,7 +121,7 @@ def _memory(url: str) -> ChatStorage:
     return InMemoryChatStorage()
 
 
-def _dynamodb(url: str) -> ChatStorage:
+def _dynamodb(url: str, *, create: bool) -> ChatStorage:  # noqa: ARG001  (the URL says it)
     split = _split(url)
     table = split.netloc
     if not table or "@" in table or ":" in table or split.path not in ("", "/") or split.fragment:
@@ -129,7 +145,11 @@ def _dynamodb(url: str) -> ChatStorage:
     )
 
 
-_OPENERS: Final[Mapping[str, Callable[[str], ChatStorage]]] = {
+class _Opener(Protocol):
+    def __call__(self, url: str, *, create: bool) -> ChatStorage: ...
+
+
+_OPENERS: Final[Mapping[str, _Opener]] = {
     "file": _file,
     "memory": _memory,
     "dynamodb": _dynamodb,

@@ -19,6 +19,7 @@ from agent_memory.records import ChatInfo, Entry, LogSlice
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.sql import layout, reading
 from agent_memory.storage.sql.appends import Appender
+from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.engines import Durability, EngineOptions
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.limits import max_body_bytes
@@ -167,7 +168,10 @@ class SqlChatStorage(ChatStorage):
             raise
         statements = Statements(self._tables, runner.engine.dialect)
         codec = RowCodec(statements, max_bytes)
-        self._opened_parts = _Opened(runner, statements, codec, Appender(statements, codec))
+        dialect = runner.engine.dialect
+        at_once = AtOnce(self._tables, dialect) if statements.family == "postgresql" else None
+        appender = Appender(statements, codec, at_once)
+        self._opened_parts = _Opened(runner, statements, codec, appender)
 
     async def _prepare(self, runner: Runner) -> None:
         ready = partial(layout.is_ready, tables=self._tables)

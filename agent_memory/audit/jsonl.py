@@ -1,0 +1,244 @@
+"""The lossless form of chats in a file: JSON, a line for each entry.
+
+The first line says what the file is. Each entry's line names its chat, its position and the
+entry itself, in the form that stores keep (:mod:`agent_memory.storage.codec`). The line that
+ends a chat holds its summary records. Every line stands for itself, so that a file may be cut,
+joined, searched with ``grep`` and read with ``jq``.
+
+Not carried: when the store received an entry (a message's own ``timestamp`` is carried), and
+positions below a chat's floor, which hold nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, cast
+
+import attrs
+
+from agent_memory.audit.chunks import Bad, Chunk, Piece
+from agent_memory.audit.copying import records_of
+from agent_memory.audit.lines import Line, Reader
+from agent_memory.audit.pages import PAGE, PAGE_BYTES, pages
+from agent_memory.audit.visible import safe_json
+from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
+from agent_memory.messages import ChatKey, ConversationMessage, Usage, chat_key
+from agent_memory.records import ChatInfo, Entry, Note, SummaryRecord
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.codec import decode_record, encode_entry, encode_record, parse
+
+FORMAT: Final = "agent-memory"
+HEADER: Final = json.dumps({"v": 1, "export": FORMAT}, separators=(",", ":"))
+"""The first line of a file."""
+
+
+@attrs.frozen
+class Place:
+    """How far an export has come.
+
+    Args:
+        key: the last chat of which something is written.
+        position: of its last entry that is written.
+        ended: whether the line that ends the chat is written.
+    """
+
+    key: ChatKey
+    position: int
+    ended: bool
+
+
+async def lines_of(
+    storage: ChatStorage,
+    user_id: str | None = None,
+    session_id: str | None = None,
+    agent_id: str | None = None,
+    *,
+    since: Place | None = None,
+) -> AsyncIterator[Piece | Bad]:
+    """Yield the lines of an export, without the header.
+
+    Args:
+        storage: where the chats are.
+        user_id, session_id, agent_id: of which user, session or chat; all by default.
+        since: how far an earlier export of the same has come.
+
+    Yields:
+        A piece for each line; for an entry that the store cannot read, what is wrong and then a
+        line that tells of the gap.
+    """
+    async for info in storage.list_chats(user_id, session_id):
+        after, key = 0, info.key
+        if agent_id not in (None, key.agent_id):
+            continue
+        if since is not None:
+            if key < since.key or (key == since.key and since.ended):
+                continue
+            after = since.position if key == since.key else 0
+        async for line in _chat_lines(storage, info, after):
+            yield line
+
+
+async def _chat_lines(
+    storage: ChatStorage, info: ChatInfo, after: int
+) -> AsyncIterator[Piece | Bad]:
+    key = info.key
+    chat = json.dumps([key.user_id, key.session_id, key.agent_id], ensure_ascii=False)
+    start = safe_json(f'{{"v":1,"chat":{chat},"position":')
+    floor, last = info.floor, max(info.floor, after)
+    async for part in pages(storage, key, after=after, last=info.last):
+        floor = part.floor
+        for entry in part.entries:
+            last = entry.position or last
+            if isinstance(entry, Note) and entry.kind == "corrupted":
+                yield Bad(str(entry.data.get("location")), str(entry.data.get("error")))
+                where = json.dumps(entry.data["location"])
+                yield Piece(f'{start}{last},"unreadable":{where}}}\n', 1)
+            else:
+                yield Piece(f'{start}{last},"entry":{safe_json(encode_entry(entry))}}}\n', 1)
+    records = [encode_record(record) for record in await records_of(storage, info, floor)]
+    summaries = safe_json(",".join(records))
+    yield Piece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
+
+
+def place_of(line: bytes) -> Place | None:
+    """Return where an export stands whose last whole line this is; None after the header.
+
+    Raises:
+        CorruptedRecordError: it is no line of an export.
+    """
+    fields = parse(line)
+    if "export" in fields:
+        return None
+    try:
+        key, position = _key_and_position(fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptedRecordError(f"it is no line of an export: {error!r}") from error
+    return Place(key, position, "ends" in fields)
+
+
+def read_jsonl(path: Path) -> Iterator[Chunk | Bad]:
+    """Read an exported file, in bounded memory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with Reader(path) as reader:
+        yield from _Assembler(f"{path}, line").chunks(reader)
+
+
+class _Assembler:
+    """Puts the lines of one chat together, a save's worth at a time."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._key: ChatKey | None = None
+        self._entries: list[Entry] = []
+        self._places: list[int] = []
+        self._size = 0
+        self._next: int | None = None
+
+    def chunks(self, lines: Iterator[Line]) -> Iterator[Chunk | Bad]:
+        done = 0
+        for line in lines:
+            done = line.end
+            try:
+                fields = parse(line.text)
+                if "export" in fields:
+                    continue
+                key, position = _key_and_position(fields)
+                ends = "ends" in fields
+                entry = None if ends else _entry(fields, position, key)
+            except (AgentMemoryError, KeyError, TypeError, ValueError) as error:
+                yield from self._flush(line.start)
+                self._next = None  # it may be the next of the chat, so nothing is missing
+                yield Bad(f"{self._source} {line.number}", _reason(error))
+                continue
+            if key != self._key or len(self._entries) >= PAGE or self._size > PAGE_BYTES:
+                yield from self._flush(line.start)
+            gap = self._gap(key, position + ends, line)
+            if gap is not None:
+                yield from self._flush(line.start)
+                yield gap
+            self._key, self._next = key, position + 1
+            if entry is None:
+                yield from self._end(line, fields)
+            else:
+                self._entries.append(entry)
+                self._places.append(line.number)
+                self._size += len(line.text)
+        yield from self._flush(done)
+        if self._next is not None and self._key is not None:
+            yield Bad(f"{self._source} {lines_read(lines)}", f"{_CUT} of {self._key}")
+
+    def _flush(self, done: int, records: list[SummaryRecord] | None = None) -> Iterator[Chunk]:
+        if self._key is not None and (self._entries or records):
+            yield Chunk(self._key, self._entries, self._places, self._source, records or (), done)
+        self._entries, self._places, self._size = [], [], 0
+
+    def _gap(self, key: ChatKey, position: int, line: Line) -> Bad | None:
+        place, expected = f"{self._source} {line.number}", self._next
+        if expected is None:
+            return None
+        if key != self._key:
+            return Bad(place, f"the lines before it lack the end of the chat of {self._key}")
+        if position > expected:
+            return Bad(place, f"{position - expected} lines of the chat are missing before it")
+        return None
+
+    def _end(self, line: Line, fields: dict[str, Any]) -> Iterator[Chunk | Bad]:
+        self._next = None
+        records: list[SummaryRecord] = []
+        key = cast("ChatKey", self._key)
+        for item in json.loads(line.text)["summaries"] if fields.get("summaries") else ():
+            try:
+                records.append(decode_record(json.dumps(item), key.agent_id))
+            except AgentMemoryError as error:
+                yield Bad(f"{self._source} {line.number}", f"a summary record: {error}")
+        yield from self._flush(line.end, records)
+
+
+_CUT: Final = "the file ends in the middle of the chat"
+
+
+def lines_read(lines: object) -> int:
+    """Return how many lines a reader has read."""
+    return lines.number if isinstance(lines, Reader) else 0
+
+
+def _reason(error: Exception) -> str:
+    return (
+        str(error) if isinstance(error, AgentMemoryError) else f"no line of an export: {error!r}"
+    )
+
+
+def _key_and_position(fields: dict[str, Any]) -> tuple[ChatKey, int]:
+    user_id, session_id, agent_id = fields["chat"]
+    position = fields["position"]
+    if type(position) is not int or position < 0:
+        raise ValueError("its position is no whole number")
+    return chat_key(user_id, session_id, agent_id), position
+
+
+def _entry(fields: dict[str, Any], position: int, key: ChatKey) -> Entry:
+    if "unreadable" in fields:
+        raise InvalidRequestError(
+            f"the exported store could not read position {position} of the chat of {key} "
+            f"({fields['unreadable']})"
+        )
+    plain = fields["entry"]
+    if plain.pop("v") > 1:
+        raise InvalidRequestError("it was written by a newer version: upgrade this one")
+    if "note" in plain:
+        note = Note(plain["note"], plain["data"], id=plain["id"], timestamp=_time(plain))
+        return note.placed(position, key.agent_id)
+    usage: Any = plain.pop("usage", None)
+    plain["timestamp"] = _time(plain)
+    message = ConversationMessage(**plain, usage=None if usage is None else Usage(**usage))
+    return message.placed(position, key.agent_id)
+
+
+def _time(plain: dict[str, Any]) -> Any:
+    return datetime.fromisoformat(plain["timestamp"])

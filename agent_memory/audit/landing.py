@@ -1,0 +1,196 @@
+"""Bringing one chat's entries to a store: what it holds already is not stored again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from agent_memory.audit.chunks import Bad, Chunk
+from agent_memory.audit.known import KnownIds, payload_digest
+from agent_memory.audit.pages import pages
+from agent_memory.errors import (
+    CorruptedRecordError,
+    InvalidRequestError,
+    MessageTooLargeError,
+    StorageConflictError,
+)
+from agent_memory.messages import ChatKey
+from agent_memory.records import Entry, LogSlice, Note, same_payload
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.requests import conflict
+
+_REFUSALS = (
+    StorageConflictError,
+    MessageTooLargeError,
+    CorruptedRecordError,
+    InvalidRequestError,
+)
+"""What a store says of a message that it will never take."""
+
+
+@attrs.define
+class Positions:
+    """Where entries have come to lie: source positions to target positions.
+
+    Runs that lie equally far from where they were are one item, so that it stays small.
+    """
+
+    _starts: list[tuple[int, int, int]] = attrs.field(factory=list[tuple[int, int, int]])
+
+    def add(self, source: int, target: int) -> None:
+        """Note where one entry lies; in order."""
+        if self._starts:
+            first, shift, last = self._starts[-1]
+            if target - source == shift and source == last + 1:
+                self._starts[-1] = first, shift, source
+                return
+        self._starts.append((source, target - source, source))
+
+    def of(self, source: int) -> int | None:
+        """Return where the entry from a source position lies; None for one that is not there."""
+        for first, shift, last in self._starts:
+            if first <= source <= last:
+                return source + shift
+        return None
+
+
+def is_unreadable(entry: Entry) -> bool:
+    """Whether a store has made this note in place of an entry that it cannot read."""
+    return isinstance(entry, Note) and entry.kind == "corrupted"
+
+
+def _told(entry: Entry, place: str) -> Bad:
+    data: Mapping[str, Any] = entry.data if isinstance(entry, Note) else {}
+    where = str(data.get("location") or place)
+    return Bad(where, str(data.get("error", "it cannot be read")))
+
+
+class Landing:
+    """One chat of the target, filled from the source's chunks.
+
+    The target's log is walked beside the source. As long as both hold the same entries in the
+    same order, as after an interrupted run, that takes one pass and no memory. From the first
+    difference on, all ids of the target's chat are looked up.
+
+    Args:
+        target: the store to fill.
+        key: which chat.
+        on_bad: told of each entry that the target never takes; may raise.
+    """
+
+    def __init__(self, target: ChatStorage, key: ChatKey, on_bad: Callable[[Bad], None]) -> None:
+        self._target = target
+        self._key = key
+        self._on_bad = on_bad
+        self._walk: AsyncGenerator[LogSlice] = pages(target, key)
+        self._next: deque[Entry] = deque()
+        self._walked = False
+        self._known: KnownIds | None = None
+        self.positions = Positions()
+        self.floor = 0
+        self.stored_messages = 0
+        self.stored_notes = 0
+        self.present = 0
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the target's chat holds the source's entries in their order, from the start."""
+        return self._known is None
+
+    async def add(self, chunk: Chunk) -> None:
+        """Store what the target does not hold yet of a chunk."""
+        fresh: list[int] = []
+        for index, entry in enumerate(chunk.entries):
+            if is_unreadable(entry):
+                self._on_bad(_told(entry, chunk.place(index)))
+            elif self._walked and self._known is None:
+                fresh.append(index)
+            else:
+                await self._look(chunk, index, fresh)
+        if fresh:
+            await self._store(chunk, fresh)
+
+    async def close(self) -> None:
+        """Let go of what was held."""
+        await self._walk.aclose()
+        if self._known is not None:
+            self._known.close()
+
+    async def _look(self, chunk: Chunk, index: int, fresh: list[int]) -> None:
+        entry = chunk.entries[index]
+        try:
+            held = await self._holds(entry)
+        except StorageConflictError as error:
+            self._on_bad(Bad(chunk.place(index), str(error)))
+            return
+        if held:
+            self.present += 1
+        else:
+            fresh.append(index)
+
+    async def _holds(self, entry: Entry) -> bool:
+        if self._known is None:
+            other = await self._following()
+            if other is None:
+                return False
+            if other.id == entry.id:
+                self._next.popleft()
+                if not same_payload(entry, other):
+                    raise conflict(self._key, entry.id)
+                self._note_position(entry, other.position)
+                return True
+            self._known = await self._all_known()
+        digest = self._known.digest(entry.id)
+        if digest is not None and digest != payload_digest(entry):
+            raise conflict(self._key, entry.id)
+        return digest is not None
+
+    async def _following(self) -> Entry | None:
+        if not self._next and not self._walked:
+            part = await anext(self._walk, None)
+            if part is None:
+                self._walked = True
+            else:
+                self.floor = part.floor
+                self._next.extend(part.entries)
+        return self._next[0] if self._next else None
+
+    async def _all_known(self) -> KnownIds:
+        known = KnownIds()
+        async for part in pages(self._target, self._key):
+            known.add(part.entries)
+        self._walked = True
+        return known
+
+    def _note_position(self, entry: Entry, position: int | None) -> None:
+        if entry.position is not None and position is not None:
+            self.positions.add(entry.position, position)
+
+    async def _store(self, chunk: Chunk, indices: Sequence[int]) -> None:
+        entries = [chunk.entries[index] for index in indices]
+        try:
+            stored = await self._target._save(self._key, entries)
+        except _REFUSALS as error:
+            if len(indices) == 1:
+                self._on_bad(Bad(chunk.place(indices[0]), str(error)))
+                return
+            # Nothing was stored. Halves find the one that is refused, and store the others.
+            middle = len(indices) // 2
+            await self._store(chunk, indices[:middle])
+            await self._store(chunk, indices[middle:])
+            return
+        self.floor = stored.floor
+        self._count(entries, stored)
+
+    def _count(self, entries: Sequence[Entry], stored: LogSlice) -> None:
+        places = {entry.id: entry.position for entry in stored.entries}
+        for entry in entries:
+            self._note_position(entry, places.get(entry.id))
+        notes = sum([isinstance(entry, Note) for entry in entries])
+        self.stored_notes += notes
+        self.stored_messages += len(entries) - notes
+        if self._known is not None:
+            self._known.add(entries)

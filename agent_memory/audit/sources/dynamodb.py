@@ -1,0 +1,132 @@
+"""agent-squad's table in DynamoDB: one item a chat, the whole conversation in it.
+
+Source: the published package agent-squad 1.1.4, ``storage/dynamodb_chat_storage.py``: ``PK`` is
+the user, ``SK`` session and agent joined by ``#``, ``conversation`` a list of maps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import attrs
+
+from agent_memory.audit.chunks import Bad, Chunk
+from agent_memory.audit.pages import PAGE
+from agent_memory.audit.sources.layouts import agent_squad_message
+from agent_memory.errors import (
+    AgentMemoryError,
+    InvalidRequestError,
+    MissingDependencyError,
+    StorageUnavailableError,
+)
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.shapes.base import as_dict, as_list, to_json
+
+_OPTIONS: Final = ("region", "endpoint")
+
+
+async def read_agent_squad_table(url: str) -> AsyncIterator[Chunk | Bad]:
+    """Read every chat of a table.
+
+    An item does not number its messages, and a trim moves them: their ids are made of time
+    stamp and content, so that reading again, later, stores nothing twice.
+
+    Args:
+        url: ``dynamodb://table?region=…&endpoint=…``; credentials come from the environment.
+
+    Raises:
+        InvalidRequestError: it is no such URL.
+        MissingDependencyError: aioboto3 is not installed.
+        StorageUnavailableError: DynamoDB does not answer, or refuses.
+    """
+    try:
+        import aioboto3  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra)
+        from botocore.exceptions import (  # type: ignore[import-untyped]  # noqa: PLC0415
+            BotoCoreError,
+            ClientError,
+        )
+    except ImportError as error:
+        raise MissingDependencyError("aioboto3", "dynamodb") from error
+    table, options = _parsed(url)
+    session: Any = aioboto3.Session(region_name=options.get("region"))
+    done = 0
+    try:
+        async with session.resource("dynamodb", endpoint_url=options.get("endpoint")) as dynamo:
+            scan: dict[str, Any] = {"ConsistentRead": True}
+            source: Any = await dynamo.Table(table)
+            while True:
+                page = await source.scan(**scan)
+                for item in page["Items"]:
+                    for piece in pieces_of(item, table):
+                        done += len(piece.entries) if isinstance(piece, Chunk) else 0
+                        yield piece if isinstance(piece, Bad) else attrs.evolve(piece, done=done)
+                if "LastEvaluatedKey" not in page:
+                    return
+                scan["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+    except (BotoCoreError, ClientError) as error:
+        raise StorageUnavailableError(f"the table {table!r} cannot be read: {error}") from error
+
+
+def _parsed(url: str) -> tuple[str, dict[str, str]]:
+    split = urlsplit(url)
+    options = dict(parse_qsl(split.query, keep_blank_values=True))
+    if not split.netloc or split.path not in ("", "/") or options.keys() - set(_OPTIONS):
+        raise InvalidRequestError("write dynamodb://table?region=eu-central-1, or &endpoint=…")
+    return split.netloc, options
+
+
+def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Bad]:
+    """Make chunks of one item."""
+    sort_key = str(item.get("SK", ""))
+    place = f"table {table}, item {item.get('PK')!r} / {sort_key!r}"
+    # An agent's id holds no "#" there; a session's may.
+    session_id, joined, agent_id = sort_key.rpartition("#")
+    conversation = plain(item.get("conversation"))
+    if not joined or not isinstance(item.get("conversation"), list):
+        yield Bad(place, "it is no chat of agent-squad's")
+        return
+    try:
+        key = ChatKey(str(item.get("PK", "")), session_id, agent_id)
+    except InvalidRequestError as error:
+        yield Bad(place, str(error))
+        return
+    messages: list[ConversationMessage] = []
+    places: list[int] = []
+    seen: dict[str, int] = {}
+    for number, stored in enumerate(as_list(conversation), 1):
+        try:
+            messages.append(_message(stored, seen))
+            places.append(number)
+        except AgentMemoryError as error:
+            yield Bad(f"{place}, message {number}", str(error))
+    for start in range(0, len(messages), PAGE):
+        stop = start + PAGE
+        yield Chunk(key, messages[start:stop], places[start:stop], f"{place}, message")
+
+
+def _message(stored: object, seen: dict[str, int]) -> ConversationMessage:
+    fields = as_dict(stored)
+    if fields is None or not {"role", "content", "timestamp"} <= fields.keys():
+        raise InvalidRequestError("a message has role, content and timestamp there")
+    written = to_json([fields["role"], fields["content"], fields["timestamp"]])
+    digest = hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    seen[digest] = seen.get(digest, 0) + 1
+    message_id = f"agent-squad-{digest}-{seen[digest]}"
+    return agent_squad_message(fields["role"], fields["content"], fields["timestamp"], message_id)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of DynamoDB's without its own types: numbers, binaries and sets."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    held: Any = value
+    if isinstance(value, dict):
+        return {key: plain(held[key]) for key in held}
+    if isinstance(value, list | set):
+        return [plain(item) for item in held]
+    held = getattr(value, "value", None)
+    return bytes(held) if isinstance(held, bytes | bytearray) else value

@@ -1,0 +1,136 @@
+"""``agent-memory export``: chats into a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO, get_args
+
+import typer
+
+from agent_memory.audit import jsonl
+from agent_memory.audit.chunks import Bad, BadRecordError
+from agent_memory.audit.copying import extent_of
+from agent_memory.audit.exporting import Exported, ExportFormat, Scope, export, resume_at
+from agent_memory.cli.failures import FAILED
+from agent_memory.cli.stores import (
+    AnyAgent,
+    AnySession,
+    AnyUser,
+    StoreOption,
+    no_such_chat,
+    opened,
+    plural,
+    run_async,
+    say,
+)
+from agent_memory.cli.terminal import counting_bar
+from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.base import ChatStorage
+
+_FORMATS = get_args(ExportFormat)
+
+
+def export_chats(
+    user: AnyUser = None,
+    session: AnySession = None,
+    agent: AnyAgent = None,
+    store: StoreOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; standard output without it.")
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="jsonl: lossless, for import. openai: a conversation a line. openai-json: one "
+            "list of conversations. markdown: to read.",
+        ),
+    ] = "jsonl",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a file whose export was interrupted.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Pass over what the store cannot read.")
+    ] = False,
+) -> None:
+    """Write chats to a file: all, a user's, a session's, or one.
+
+    The format jsonl carries everything: messages, notes, positions and summaries. Not carried
+    is when the store received a message, which is not the message's own time stamp.
+    """
+    if form not in _FORMATS:
+        raise InvalidRequestError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
+    chosen: ExportFormat = form  # type: ignore[assignment]  # checked above
+    since = _since(output, chosen, resume=resume, force=force)
+    scope = Scope(user, session, agent)
+    with _file(output, append=resume) as out:
+        done = run_async(_export(store, scope, out, chosen, since, keep_going=keep_going))
+    if done.left_out:
+        say(f"{plural(done.left_out, 'part')} of messages have no place in OpenAI's format")
+    if done.bad:
+        say(f"{plural(done.bad, 'record')} could not be read")
+        raise typer.Exit(FAILED)
+
+
+def _since(
+    output: Path | None, form: ExportFormat, *, resume: bool, force: bool
+) -> jsonl.Place | None:
+    if resume:
+        if output is None or form != "jsonl" or force:
+            raise InvalidRequestError("--resume goes with --output and the format jsonl")
+        return resume_at(output)
+    if output is not None and output.exists() and not force:
+        raise InvalidRequestError(f"{output} exists: --resume goes on with it, --force replaces")
+    return None
+
+
+@contextmanager
+def _file(output: Path | None, *, append: bool) -> Generator[BinaryIO]:
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+    else:
+        with output.open("ab" if append else "wb") as file:
+            yield file
+
+
+async def _export(
+    store: str | None,
+    scope: Scope,
+    out: BinaryIO,
+    form: ExportFormat,
+    since: jsonl.Place | None,
+    *,
+    keep_going: bool,
+) -> Exported:
+    def on_bad(bad: Bad) -> None:
+        if not keep_going:
+            raise BadRecordError(f"{bad} (--keep-going passes over such records)")
+        say(str(bad))
+
+    async with opened(store) as storage:
+        total = await _total(storage, scope)
+        if not total and scope.user_id is not None:
+            raise no_such_chat(store, scope)
+        with counting_bar(shown=out is not sys.stdout.buffer) as bar:
+            task = bar.add_task("exporting", total=total)
+            return await export(
+                storage,
+                scope,
+                out,
+                form,
+                since=since,
+                on_bad=on_bad,
+                on_progress=lambda count: bar.advance(task, count),
+            )
+
+
+async def _total(storage: ChatStorage, scope: Scope) -> int:
+    if scope.agent_id is None:
+        return (await extent_of(storage, scope.user_id, scope.session_id)).entries
+    return sum([info.entries async for info in scope.chats(storage)])

@@ -1,0 +1,113 @@
+"""What the commands share: which store, which chats, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import typer
+
+from agent_memory.audit.exporting import Scope
+from agent_memory.cli.terminal import one_line
+from agent_memory.errors import AgentMemoryError, InvalidRequestError
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.urls import EXAMPLES, open_storage, without_secrets
+
+T = TypeVar("T")
+
+STORE = "AGENT_MEMORY_STORE"
+
+StoreOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"The store: {EXAMPLES}. By default what {STORE} says.",
+        envvar=STORE,
+        show_envvar=False,
+    ),
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+JsonLinesOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Write JSON, an object a line, for programs.")
+]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+User: TypeAlias = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
+Session: TypeAlias = Annotated[str, typer.Argument(metavar="SESSION", show_default=False)]
+Agent: TypeAlias = Annotated[str, typer.Argument(metavar="AGENT", show_default=False)]
+AnyUser: TypeAlias = Annotated[str | None, typer.Argument(metavar="[USER]", show_default=False)]
+AnySession: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="[SESSION]", show_default=False)
+]
+AnyAgent: TypeAlias = Annotated[str | None, typer.Argument(metavar="[AGENT]", show_default=False)]
+
+
+class UnknownChatError(AgentMemoryError):
+    """The store holds no such chat."""
+
+
+def given(store: str | None) -> str:
+    """Return the URL that was given.
+
+    Raises:
+        InvalidRequestError: none was.
+    """
+    if not store:
+        raise InvalidRequestError(f"which store? Give --store URL or set {STORE}; {EXAMPLES}")
+    return store
+
+
+@asynccontextmanager
+async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[ChatStorage]:
+    """Open a store for a command, and close it.
+
+    Args:
+        store: its URL, if one was given.
+        create: whether to make what is missing of it; commands that look do not.
+    """
+    async with open_storage(given(store), create=create) as storage:
+        yield storage
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work to its end."""
+    return asyncio.run(work)
+
+
+def no_such_chat(store: str | None, scope: Scope) -> UnknownChatError:
+    """Return the error for a scope without chats."""
+    words = ("user", "session", "agent")
+    ids = (scope.user_id, scope.session_id, scope.agent_id)
+    named = ", ".join(
+        f"{word} {value!r}" for word, value in zip(words, ids, strict=True) if value is not None
+    )
+    return UnknownChatError(
+        f"{without_secrets(given(store))} holds no chat{' of ' + named if named else ''}"
+    )
+
+
+def say(text: str) -> None:
+    """Write a line beside the output."""
+    print(one_line(text), file=sys.stderr)  # noqa: T201  (a command line)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless the answer was given beforehand.
+
+    Raises:
+        InvalidRequestError: nobody is there to be asked.
+        typer.Abort: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequestError(f"{question} Nobody is there to answer; say --yes")
+    typer.confirm(one_line(question), abort=True, err=True)
+
+
+def plural(count: int, word: str) -> str:
+    """Return a count with its word: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
