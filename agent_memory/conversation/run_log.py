@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import takewhile
 
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.messages import ConversationMessage
-from agent_memory.records import Entry, LogSlice, Note
+from agent_memory.records import Entry, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.view_reader import ViewReader
@@ -44,6 +45,8 @@ class RunLog:
         self._reader = reader
         self._buffer = buffer
         self._counts = counts
+        self._counted = 0 if buffer.view is None else buffer.view.last
+        self._generation = buffer.generation
         self._shared = shared
         self._notes: list[Note] = []
         self._lock = asyncio.Lock()
@@ -80,9 +83,11 @@ class RunLog:
             ids = {entry.id for entry in entries}
             self.pending = [message for message in self.pending if message.id not in ids]
             self._notes.clear()
-            self._take_over(stored)
+            self._buffer.saved(stored)
+            self._count()
 
     def _append_note(self, make_note: MakeNote) -> None:
+        self._count()
         view = self._buffer.view
         counts = None if self._counts is None else self._counts.and_also(self.pending)
         last = 0 if view is None else view.last
@@ -90,12 +95,14 @@ class RunLog:
         if note is not None:
             self._notes.append(note)
 
-    def _take_over(self, stored: LogSlice) -> None:
+    def _count(self) -> None:
+        """Count what has come to the view, ours and others'."""
         view = self._buffer.view
-        first = 0 if view is None else view.last + 1
-        positions = [entry.position for entry in stored.entries]
-        self._buffer.saved(stored)
-        if self._counts is not None and positions == list(range(first, first + len(positions))):
-            self._counts = self._counts.and_also(stored.entries)
-        else:
-            self._counts = None  # others write to the thread: what we counted is not all
+        if self._counts is None or view is None:
+            return
+        if self._buffer.generation != self._generation or view.reach > self._counted:
+            self._counts = None  # it was made anew, without what lies between
+            return
+        new = list(takewhile(lambda m: (m.position or 0) > self._counted, reversed(view.tail)))
+        self._counts = self._counts.and_also(reversed(new))
+        self._counted = view.last

@@ -252,3 +252,32 @@ def test_a_thread_info_is_a_value():
     """Equal when all of it is."""
     one = ThreadInfo(None, "t", 1, 2, None, None)
     assert one == ThreadInfo(None, "t", 1, 2, None, None)
+
+
+async def test_what_others_write_between_a_runs_saves_is_counted(storage):
+    """The run has seen it, and its note counts it."""
+    manager = ConversationManager(storage)
+    run = await manager.start_run(*IDS)
+    run.add(user("ask"))
+    await run.messages()
+    await storage.save_chat_messages(*IDS, [user("by others"), assistant("fine")])
+    await run.messages()
+    run.add(assistant("answer"))
+    await run.save()
+    (thread,) = await manager.list_threads()
+    assert (thread.runs, thread.messages) == (3, 4)
+
+
+async def test_what_is_not_seen_yet_makes_a_note_count_nothing(storage):
+    """It cannot tell; the list counts for itself."""
+    manager = ConversationManager(storage)
+    run = await manager.start_run(*IDS)
+    await storage.save_chat_messages(*IDS, [user("by others"), assistant("fine")])
+    run.add(user("ask"))
+    await run.save()
+    (thread,) = await manager.list_threads()
+    assert (thread.runs, thread.messages) == (2, 3)
+    run.add(assistant("answer"))
+    await run.save()
+    (thread,) = await manager.list_threads()
+    assert (thread.runs, thread.messages) == (2, 4)
