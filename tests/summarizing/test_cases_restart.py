@@ -180,6 +180,22 @@ async def test_c39_deleted_text_does_not_come_back_in_another_worker(reopen):
     await conserved(two)
 
 
+async def test_summaries_that_another_worker_forgot_are_made_anew_from_raw(reopen):
+    """Whoever still shows one notices at its next summary, and keeps records again."""
+    one, two = Rig(reopen()), Rig(reopen())
+    await one.active(7)
+    await two.view()
+    await one.storage.rebuild(*IDS)
+    for number in range(8, 14):
+        await two.save(*dialogue(1, start=number))
+    view = await conserved(two)
+    (record,) = await one.inner.summaries().list_summaries(KEY)
+    assert (record.replaces, record.covered.first) == (None, 1)
+    third = Rig(reopen())
+    assert await third.view() == view
+    assert third.calls == []
+
+
 # ------------------------------------------------------------------------- C60, C61
 
 

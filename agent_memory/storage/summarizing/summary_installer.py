@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 
-from agent_memory.errors import StorageError
+from agent_memory.errors import CorruptedRecordError, StorageError
 from agent_memory.events import Compacted
+from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer
@@ -93,6 +94,11 @@ class SummaryInstaller:
     ) -> SummaryRecord | None:
         """Take over the record that won; None if there is none that fits the log, or the run."""
         newest = await self._reader.newest_record(buffer.key)
+        if newest is None and record.replaces is not None and await self._has_none(buffer.key):
+            # Another worker forgot the summaries, to have the view made from the raw log.
+            with self._lock:
+                if buffer.generation == generation:
+                    buffer.void()
         if newest is None or newest.id == record.replaces:
             # Not another record won: the chat was cut, which this notices.
             await self._reader.current(buffer, check=True)
@@ -104,6 +110,13 @@ class SummaryInstaller:
                 buffer.void()
         view = await self._reader.current(buffer, check=False)
         return newest if view.record_id == newest.id else None
+
+    async def _has_none(self, key: ChatKey) -> bool:
+        summaries = self._storage.summaries()
+        try:
+            return summaries is not None and await summaries.load_summary(key) is None
+        except CorruptedRecordError:
+            return False  # there is one, of a newer version perhaps
 
 
 def _compacted(
