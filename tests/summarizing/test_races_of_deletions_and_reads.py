@@ -98,6 +98,29 @@ async def test_c39_another_worker_deletes_and_saves_while_a_summary_is_made():
     assert record is None or record.floor == 11
 
 
+@pytest.mark.parametrize("keep", [1, 2, 5])
+async def test_what_another_worker_trims_is_not_shown(keep):
+    """The newest message is the same as before; the floor alone tells."""
+    inner = InMemoryChatStorage()
+    rig = Rig(inner, shared=True)
+    await rig.active(7)
+    await inner.trim_chat(*IDS, keep)
+    assert names(await rig.view()) == [f"m{n}" for n in range(8 - keep, 8)]
+
+
+async def test_what_another_worker_trims_during_a_summary_is_not_shown():
+    """The summary was made of what is gone: it is dropped, whoever asks for the view first."""
+    inner = InMemoryChatStorage()
+    rig = Rig(inner, shared=True)
+    saving, gate = await summarizing(rig)
+    await inner.trim_chat(*IDS, 2)
+    assert names(await rig.view()) == ["m10", "m11"]
+    gate.open()
+    await saving
+    assert names(await rig.view()) == ["m10", "m11"]
+    assert await inner.summaries().list_summaries(KEY) == []
+
+
 async def test_a_chat_deleted_while_it_is_loaded_stays_deleted(rig):
     """The read began before the deletion; what it brings is not shown."""
     await rig.save(*dialogue(9))

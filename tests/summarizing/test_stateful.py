@@ -103,7 +103,7 @@ class Chats(RuleBasedStateMachine):
     def fetch(self, worker, key, limit):
         self.world.fetch(self.worker(worker), key, limit)
 
-    @rule(worker=a_worker, key=a_chat, keep=st.sampled_from([0, 0, 1, 3, 7]))
+    @rule(worker=a_worker, key=a_chat, keep=st.sampled_from([0, 1, 2, 3, 7]))
     def trim(self, worker, key, keep):
         self.failed = [(other, messages) for other, messages in self.failed if other != key]
         storage = self.worker(worker).storage
@@ -157,7 +157,7 @@ quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 TestChats = Chats.TestCase
 TestChats.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=quiet
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=quiet
 )
 
 
