@@ -157,7 +157,7 @@ quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 TestChats = Chats.TestCase
 TestChats.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=quiet
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=quiet
 )
 
 
