@@ -43,6 +43,8 @@ class FewerCounts(ChatStorageTests):
     large_message_bytes = 500_000
     saves_in_a_row = 100
     saves_per_process = 20
+    listed_chats = 20
+    cancelled_steps = 15
 
 
 class OnMemory(FewerCounts):

@@ -38,6 +38,12 @@ class ContractBase:
     saves_per_process: ClassVar[int] = 200
     """What each of two processes saves in case C20."""
 
+    listed_chats: ClassVar[int] = 230
+    """How many chats there are where a listing must not stop at a page's end."""
+
+    cancelled_steps: ClassVar[int] = 40
+    """A call is cancelled after each of so many steps of the event loop, then ever later."""
+
     serves_any_loop: ClassVar[bool] = True
     """False for a store that a caller's engine or client ties to one event loop."""
 

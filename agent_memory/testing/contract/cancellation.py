@@ -26,14 +26,14 @@ class CancellationTests(ContractBase):
 
     async def test_c22_a_cancelled_save_is_whole_or_nothing(self, storage: ChatStorage) -> None:
         """Wherever a batch is cancelled, nothing is in flight and the next save is right."""
-        expected = await _cancel_everywhere(storage, _cancel_once)
+        expected = await _cancel_everywhere(storage, _cancel_once, self.cancelled_steps)
         assert await raw(storage) == expected
 
     async def test_c22_a_save_cancelled_twice_is_whole_or_nothing(
         self, storage: ChatStorage
     ) -> None:
         """A second cancellation while the first one waits cuts nothing short."""
-        expected = await _cancel_everywhere(storage, _cancel_twice)
+        expected = await _cancel_everywhere(storage, _cancel_twice, self.cancelled_steps)
         assert await raw(storage) == expected
 
     async def test_c22_a_save_that_times_out_is_whole_or_nothing(
@@ -46,7 +46,7 @@ class CancellationTests(ContractBase):
                 async with asyncio.timeout(0):
                     await task
 
-        expected = await _cancel_everywhere(storage, time_out)
+        expected = await _cancel_everywhere(storage, time_out, self.cancelled_steps)
         assert await raw(storage) == expected
 
     async def test_c22_the_first_save_of_a_chat_may_be_cancelled(
@@ -110,11 +110,13 @@ class CancellationTests(ContractBase):
 
 
 async def _cancel_everywhere(
-    storage: ChatStorage, cancel: Callable[[asyncio.Task[object]], Awaitable[None]]
+    storage: ChatStorage,
+    cancel: Callable[[asyncio.Task[object]], Awaitable[None]],
+    closely: int,
 ) -> list[object]:
     """Cancel a save at every await in turn; check and return what must be stored."""
     expected: list[object] = list(await save(storage, user("first")))
-    for ticks in _ticks():
+    for ticks in _ticks(closely):
         batch = users(3, f"{ticks} ticks, message ")
         task: asyncio.Task[object] = asyncio.ensure_future(save(storage, *batch))
         await _spin(ticks)
@@ -131,7 +133,7 @@ async def _cancel_everywhere(
     return expected
 
 
-def _ticks(closely: int = 40) -> Iterator[int]:
+def _ticks(closely: int) -> Iterator[int]:
     """Every number of steps at first, then ever larger ones: a thread or server takes long."""
     yield from range(closely)
     ticks = float(closely)

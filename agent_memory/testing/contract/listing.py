@@ -63,7 +63,7 @@ class ListingTests(ContractBase):
 
     async def test_many_chats_are_listed_whole(self, storage: ChatStorage) -> None:
         """A listing of more chats than a page holds gives each once."""
-        keys = [ChatKey("user", f"session {n:03}", "agent") for n in range(230)]
+        keys = [ChatKey("user", f"session {n:03}", "agent") for n in range(self.listed_chats)]
         for key in keys:
             await save(storage, user(), key=key)
         assert [info.key async for info in storage.list_chats()] == keys
