@@ -21,13 +21,17 @@ from agent_memory import ChatStorage, ConversationMessage
 
 @attrs.frozen(kw_only=True)
 class Order:
-    """What a writer does: `batches` batches of `size` messages, to each of `chats` in turn."""
+    """What a writer does: `batches` batches of `size` messages, to each of `chats` in turn.
+
+    With `fetching` it fetches the chat after each, as an orchestrator does.
+    """
 
     make_storage: Callable[[], ChatStorage]
     name: str
     batches: int
     size: int = 3
     chats: tuple[tuple[str, str, str], ...]
+    fetching: bool = False
 
     def batch(self, number: int) -> list[ConversationMessage]:
         """The same messages, ids included, whoever asks."""
@@ -46,6 +50,8 @@ async def write(order: Order) -> None:
             stored = await storage.save_chat_messages(*chat, order.batch(number))
             sys.stdout.write(f"{number} {stored[0].position}\n")
             sys.stdout.flush()
+            if order.fetching:
+                await storage.fetch_chat(*chat)
 
 
 def start(order: Order) -> subprocess.Popen[bytes]:
