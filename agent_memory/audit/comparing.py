@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from agent_memory.audit.chunks import Bad
 from agent_memory.audit.landing import is_unreadable
 from agent_memory.audit.pages import pages
+from agent_memory.audit.relocating import without_hints
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry
 from agent_memory.storage.base import ChatStorage
@@ -53,7 +54,7 @@ async def _first_difference(
                     break
             else:
                 return Bad(place, f"{entry.id!r} is missing in the target, or in another place")
-            if other != entry:
+            if without_hints(other) != without_hints(entry):
                 return Bad(place, f"{entry.id!r} is another one in the target")
         on_progress(len(part.entries))
     return None

@@ -85,8 +85,7 @@ async def _chat_lines(
     storage: ChatStorage, info: ChatInfo, after: int
 ) -> AsyncIterator[Piece | Bad]:
     key = info.key
-    chat = json.dumps([key.user_id, key.session_id, key.agent_id], ensure_ascii=False)
-    start = safe_json(f'{{"v":1,"chat":{chat},"position":')
+    start = _start(key)
     floor, last = info.floor, max(info.floor, after)
     async for part in pages(storage, key, after=after, last=info.last):
         floor = part.floor
@@ -97,10 +96,24 @@ async def _chat_lines(
                 where = json.dumps(entry.data["location"])
                 yield Piece(f'{start}{last},"unreadable":{where}}}\n', 1)
             else:
-                yield Piece(f'{start}{last},"entry":{safe_json(encode_entry(entry))}}}\n', 1)
+                yield Piece(_line(start, entry), 1)
     records = [encode_record(record) for record in await records_of(storage, info, floor)]
     summaries = safe_json(",".join(records))
     yield Piece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
+
+
+def entry_line(key: ChatKey, entry: Entry) -> str:
+    """Return the line of an entry that a store has given."""
+    return _line(_start(key), entry)
+
+
+def _start(key: ChatKey) -> str:
+    chat = json.dumps([key.user_id, key.session_id, key.agent_id], ensure_ascii=False)
+    return safe_json(f'{{"v":1,"chat":{chat},"position":')
+
+
+def _line(start: str, entry: Entry) -> str:
+    return f'{start}{entry.position},"entry":{safe_json(encode_entry(entry))}}}\n'
 
 
 def place_of(line: bytes) -> Place | None:

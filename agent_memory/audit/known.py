@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+from agent_memory.audit.relocating import without_hints
 from agent_memory.records import Entry, Note
 from agent_memory.storage.codec import encode_entry
 
@@ -17,6 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def payload_digest(entry: Entry) -> bytes:
     """Return a digest of what idempotency compares: role, content and extra of a message."""
+    entry = without_hints(entry)
     if isinstance(entry, Note):
         kept: Entry = Note(entry.kind, entry.data, id="-", timestamp=_EPOCH)
     else:

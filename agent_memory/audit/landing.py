@@ -11,6 +11,7 @@ import attrs
 from agent_memory.audit.chunks import Bad, Chunk
 from agent_memory.audit.known import KnownIds, payload_digest
 from agent_memory.audit.pages import pages
+from agent_memory.audit.relocating import relocated, without_hints
 from agent_memory.errors import (
     CorruptedRecordError,
     InvalidRequestError,
@@ -138,7 +139,7 @@ class Landing:
                 return False
             if other.id == entry.id:
                 self._next.popleft()
-                if not same_payload(entry, other):
+                if not same_payload(without_hints(entry), without_hints(other)):
                     raise conflict(self._key, entry.id)
                 self._note_position(entry, other.position)
                 return True
@@ -169,8 +170,11 @@ class Landing:
         if entry.position is not None and position is not None:
             self.positions.add(entry.position, position)
 
+    def _place_of(self, source: int) -> int | None:
+        return self.positions.of(source) if self.is_copy else None
+
     async def _store(self, chunk: Chunk, indices: Sequence[int]) -> None:
-        entries = [chunk.entries[index] for index in indices]
+        entries = [relocated(chunk.entries[index], self._place_of) for index in indices]
         try:
             stored = await self._target._save(self._key, entries)
         except _REFUSALS as error:

@@ -11,11 +11,19 @@ import typer
 
 from agent_memory._version import __version__
 from agent_memory.cli.copy import copy_chats
+from agent_memory.cli.delete import delete_chats
 from agent_memory.cli.demo import demo
 from agent_memory.cli.export import export_chats
 from agent_memory.cli.failures import FAILED, INTERRUPTED, report
+from agent_memory.cli.history import show_history
 from agent_memory.cli.import_ import import_chats
+from agent_memory.cli.ls import list_chats
+from agent_memory.cli.prune import prune_chats
+from agent_memory.cli.show import show_chat
+from agent_memory.cli.stats import show_stats
 from agent_memory.cli.terminal import soften
+from agent_memory.cli.verify import verify_chats
+from agent_memory.cli.view import view_chat
 
 app = typer.Typer(
     help="Chat storage for AI agents: every raw message kept, a short view for the model.",
@@ -23,9 +31,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo)
+app.command("ls")(list_chats)
+app.command("show")(show_chat)
+app.command("view")(view_chat)
+app.command("history")(show_history)
+app.command("stats")(show_stats)
+app.command("verify")(verify_chats)
 app.command("export")(export_chats)
 app.command("import")(import_chats)
 app.command("copy")(copy_chats)
+app.command("delete")(delete_chats)
+app.command("prune")(prune_chats)
 
 
 def _show_version(wanted: bool) -> None:

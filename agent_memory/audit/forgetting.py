@@ -1,0 +1,116 @@
+"""Removing chats for good: which, and what went."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import attrs
+
+from agent_memory.audit.exporting import Scope
+from agent_memory.errors import InvalidRequestError
+from agent_memory.records import ChatInfo
+from agent_memory.storage.base import ChatStorage
+
+_AGE: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@attrs.define
+class Gone:
+    """What was, or would be, removed.
+
+    Args:
+        chats: how many chats.
+        messages: how many messages; where nothing has been removed yet, notes among them.
+        summaries: how many summary records.
+        unknown: of chats whose age is not known, which stay; how many.
+    """
+
+    chats: int = 0
+    messages: int = 0
+    summaries: int = 0
+    unknown: int = 0
+
+
+def parse_age(text: str) -> timedelta:
+    """Return the time span that ``90d``, ``12h``, ``30m`` or ``2w`` says.
+
+    Raises:
+        InvalidRequestError: it says none.
+    """
+    found = _AGE.fullmatch(text.strip().lower())
+    if found is None:
+        raise InvalidRequestError(f"an age is written 90d, 12h, 30m or 2w; not {text!r}")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+async def extent(storage: ChatStorage, scope: Scope) -> Gone:
+    """Say what deleting these chats would remove, without removing it."""
+    gone = Gone()
+    async for info in scope.chats(storage):
+        await _count(storage, info, gone)
+    return gone
+
+
+async def delete(storage: ChatStorage, scope: Scope) -> Gone:
+    """Remove chats with their summaries, and return what went."""
+    gone = Gone()
+    async for info in scope.chats(storage):
+        await _delete_one(storage, info, gone)
+    return gone
+
+
+async def stale_extent(storage: ChatStorage, older_than: timedelta) -> Gone:
+    """Say what :func:`prune` would remove, without removing it."""
+    gone = Gone()
+    async for info in _stale(storage, datetime.now(UTC) - older_than, gone):
+        await _count(storage, info, gone)
+    return gone
+
+
+async def prune(storage: ChatStorage, older_than: timedelta) -> Gone:
+    """Remove the chats in which nothing was stored for so long, and return what went.
+
+    A chat in which something is stored meanwhile stays.
+    """
+    gone = Gone()
+    before = datetime.now(UTC) - older_than
+    async for info in _stale(storage, before, gone):
+        if await _is_still_stale(storage, info, before):
+            await _delete_one(storage, info, gone)
+    return gone
+
+
+async def _stale(storage: ChatStorage, before: datetime, gone: Gone) -> AsyncIterator[ChatInfo]:
+    async for info in storage.list_chats():
+        if info.updated_at is None:
+            gone.unknown += 1
+        elif info.updated_at < before:
+            yield info
+
+
+async def _is_still_stale(storage: ChatStorage, info: ChatInfo, before: datetime) -> bool:
+    key = info.key
+    async for now in storage.list_chats(key.user_id, key.session_id):
+        if now.key == key:
+            return now.updated_at is not None and now.updated_at < before
+    return False
+
+
+async def _count(storage: ChatStorage, info: ChatInfo, gone: Gone) -> None:
+    store = storage.summaries()
+    gone.chats += 1
+    gone.messages += info.entries
+    gone.summaries += 0 if store is None else len(await store.list_summaries(info.key))
+
+
+async def _delete_one(storage: ChatStorage, info: ChatInfo, gone: Gone) -> None:
+    key, store = info.key, storage.summaries()
+    records = [] if store is None else await store.list_summaries(key)
+    removed = await storage.delete_chat(key.user_id, key.session_id, key.agent_id)
+    gone.chats += 1
+    gone.messages += removed
+    gone.summaries += len(records)

@@ -1,0 +1,61 @@
+"""``agent-memory delete``: chats, for good."""
+
+from __future__ import annotations
+
+import json as json_
+
+import attrs
+
+from agent_memory.audit.exporting import Scope
+from agent_memory.audit.forgetting import Gone, delete, extent
+from agent_memory.cli.stores import (
+    AnyAgent,
+    AnySession,
+    JsonOption,
+    StoreOption,
+    User,
+    YesOption,
+    confirm,
+    no_such_chat,
+    opened,
+    plural,
+    run_async,
+)
+
+
+def delete_chats(
+    user: User,
+    session: AnySession = None,
+    agent: AnyAgent = None,
+    store: StoreOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete a chat, a session, or everything of a user, with summaries; it asks first.
+
+    What stays is the number of the last message, so that no late worker brings text back.
+    """
+    gone = run_async(_delete(store, Scope(user, session, agent), yes=yes))
+    tell_gone(gone, json=json)
+
+
+async def _delete(store: str | None, scope: Scope, *, yes: bool) -> Gone:
+    async with opened(store) as storage:
+        found = await extent(storage, scope)
+        if not found.chats:
+            raise no_such_chat(store, scope)
+        confirm(f"Delete {described(found)} for good?", yes=yes)
+        return await delete(storage, scope)
+
+
+def described(gone: Gone) -> str:
+    """Say what there is to go, or has gone."""
+    return (
+        f"{plural(gone.chats, 'chat')} with {plural(gone.messages, 'message')} and "
+        f"{gone.summaries:,} summaries"
+    )
+
+
+def tell_gone(gone: Gone, *, json: bool) -> None:
+    """Write what has gone."""
+    print(json_.dumps(attrs.asdict(gone)) if json else f"deleted {described(gone)}")  # noqa: T201

@@ -1,0 +1,98 @@
+"""``agent-memory history``: the summaries of a chat, what each saved and cost."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import Any
+
+import attrs
+from rich.table import Table
+
+from agent_memory.audit.exporting import Scope
+from agent_memory.audit.visible import one_line
+from agent_memory.cli.stores import (
+    Agent,
+    JsonOption,
+    Session,
+    StoreOption,
+    User,
+    no_such_chat,
+    opened,
+    run_async,
+)
+from agent_memory.cli.terminal import console
+from agent_memory.messages import ChatKey, Usage
+from agent_memory.records import SummaryRecord
+
+
+def show_history(
+    user: User, session: Session, agent: Agent, store: StoreOption = None, json: JsonOption = False
+) -> None:
+    """List the summaries of a chat: when, by whom, why, what each covers, saved and cost."""
+    records = run_async(_records(store, ChatKey(user, session, agent)))
+    if records is None:
+        raise no_such_chat(store, Scope(user, session, agent))
+    if json:
+        print(json_.dumps([_plain(record) for record in records]))  # noqa: T201  (a command line)
+    elif not records:
+        print("no summary has been made of this chat")  # noqa: T201
+    else:
+        console().print(_table(records))
+
+
+async def _records(store: str | None, key: ChatKey) -> list[SummaryRecord] | None:
+    async with opened(store) as storage:
+        summaries = storage.summaries()
+        records = [] if summaries is None else await summaries.list_summaries(key)
+        scope = Scope(key.user_id, key.session_id, key.agent_id)
+        is_known = bool(records) or [info async for info in scope.chats(storage)]
+        return records if is_known else None
+
+
+def _table(records: list[SummaryRecord]) -> Table:
+    table = Table(title="Summaries, oldest first (tokens estimated)", title_justify="left")
+    for name in ("", "made", "by", "why"):
+        table.add_column(name, overflow="fold")
+    for name in ("covers", "messages", "tokens", "saved", "cost"):
+        table.add_column(name, justify="right", overflow="fold")
+    for number, record in enumerate(records, 1):
+        covered = record.covered
+        table.add_row(
+            str(number),
+            record.created_at.strftime("%Y-%m-%d %H:%M"),
+            one_line(record.summarizer),
+            one_line(record.reason),
+            f"{covered.first} - {covered.last} ({covered.count:,})",
+            f"{record.messages_before:,} → {record.messages_after:,}",
+            f"{record.tokens_before:,} → {record.tokens_after:,}",
+            f"{record.tokens_before - record.tokens_after:,}",
+            _cost(record.usage),
+        )
+    if len(records) > 1:
+        table.add_section()
+        saved = sum([record.tokens_before - record.tokens_after for record in records])
+        usages = [record.usage for record in records if record.usage is not None]
+        cost = _cost(sum(usages, Usage()) if usages else None)
+        table.add_row("all", "", "", "", "", "", "", f"{saved:,}", cost)
+    return table
+
+
+def _cost(usage: Usage | None) -> str:
+    return "-" if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+
+
+def _plain(record: SummaryRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "replaces": record.replaces,
+        "created_at": record.created_at.isoformat(),
+        "summarizer": record.summarizer,
+        "reason": record.reason,
+        "position": record.position,
+        "covered": attrs.asdict(record.covered),
+        "messages_before": record.messages_before,
+        "messages_after": record.messages_after,
+        "tokens_before": record.tokens_before,
+        "tokens_after": record.tokens_after,
+        "usage": None if record.usage is None else attrs.asdict(record.usage),
+    }

@@ -1,0 +1,116 @@
+"""``agent-memory ls``: which chats there are."""
+
+from __future__ import annotations
+
+import json as json_
+import shlex
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Final
+
+import typer
+
+from agent_memory.audit.exporting import Scope
+from agent_memory.audit.overview import ChatLine, brief, line_of, newest_chats
+from agent_memory.audit.visible import clipped, visible
+from agent_memory.cli.stores import (
+    AnySession,
+    AnyUser,
+    JsonLinesOption,
+    StoreOption,
+    no_such_chat,
+    opened,
+    run_async,
+)
+from agent_memory.records import ChatInfo
+from agent_memory.storage.base import ChatStorage
+from agent_memory.tokens import HeuristicTokenCounter
+
+_TITLE: Final = 60
+
+
+def list_chats(
+    user: AnyUser = None,
+    session: AnySession = None,
+    store: StoreOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    every: Annotated[
+        bool, typer.Option("--all", help="All of them, in the order of their ids, as they come.")
+    ] = False,
+    only_brief: Annotated[
+        bool, typer.Option("--brief", help="Do not read the chats: no title, no tokens.")
+    ] = False,
+    json: JsonLinesOption = False,
+) -> None:
+    """List chats: last activity, messages, tokens (estimated), summaries, ids, first question.
+
+    Of chats with more than 2,000 messages tokens are projected from a part, marked with ~.
+    """
+    scope = Scope(user, session)
+    found = run_async(_list(store, scope, limit, every, only_brief, json=json))
+    if not found and user is not None:
+        raise no_such_chat(store, scope)
+
+
+async def _list(
+    store: str | None, scope: Scope, limit: int, every: bool, only_brief: bool, *, json: bool
+) -> int:
+    found = 0
+    async with opened(store) as storage:
+        counter = HeuristicTokenCounter()
+        async for info in _infos(storage, scope, limit, every=every):
+            if not found and not json:
+                print(f"{'last activity':16} {'messages':>8} {'tokens':>9} {'sum.':>4}  chat")  # noqa: T201
+            found += 1
+            line = brief(info) if only_brief else await line_of(storage, info, counter)
+            print(_json(line) if json else _words(line))  # noqa: T201
+    return found
+
+
+async def _infos(
+    storage: ChatStorage, scope: Scope, limit: int, *, every: bool
+) -> AsyncIterator[ChatInfo]:
+    if every:
+        async for info in scope.chats(storage):
+            yield info
+        return
+    for info in await newest_chats(storage, scope.user_id, scope.session_id, limit):
+        yield info
+
+
+def _json(line: ChatLine) -> str:
+    key = line.key
+    return json_.dumps({
+        "user_id": key.user_id,
+        "session_id": key.session_id,
+        "agent_id": key.agent_id,
+        "title": line.title,
+        "messages": line.messages,
+        "tokens": line.tokens,
+        "is_sampled": line.is_sampled,
+        "summaries": line.summaries,
+        "created_at": line.created_at and line.created_at.isoformat(),
+        "updated_at": line.updated_at and line.updated_at.isoformat(),
+    })  # fmt: skip
+
+
+def _words(line: ChatLine) -> str:
+    tokens = "" if line.tokens is None else f"{'~' * line.is_sampled}{line.tokens:,}"
+    summaries = "" if line.summaries is None else f"{line.summaries:,}"
+    title = f"  {clipped(line.title, _TITLE)}" if line.title else ""
+    return (
+        f"{_when(line.updated_at):16} {line.messages:>8,} {tokens:>9} {summaries:>4}  "
+        f"{_chat(line)}{title}"
+    )
+
+
+def _when(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M")
+
+
+def _chat(line: ChatLine) -> str:
+    """Name a chat as it is typed after a command."""
+    key = line.key
+    return " ".join(
+        shlex.quote(visible(name)) for name in (key.user_id, key.session_id, key.agent_id)
+    )

@@ -1,0 +1,100 @@
+"""``agent-memory stats``: how much there is, of whom."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import Annotated, Any
+
+import attrs
+import typer
+from rich.table import Table
+
+from agent_memory.audit.copying import extent_of
+from agent_memory.audit.counting import Statistics, Totals, count
+from agent_memory.audit.exporting import Scope
+from agent_memory.audit.visible import one_line
+from agent_memory.cli.stores import (
+    AnySession,
+    AnyUser,
+    JsonOption,
+    StoreOption,
+    no_such_chat,
+    opened,
+    run_async,
+)
+from agent_memory.cli.terminal import console, counting_bar
+
+
+def show_stats(
+    user: AnyUser = None,
+    session: AnySession = None,
+    store: StoreOption = None,
+    top: Annotated[int, typer.Option(min=1, help="How many users, those with most tokens.")] = 20,
+    json: JsonOption = False,
+) -> None:
+    """Count chats, messages, tokens (estimated) and bytes, per user and agent, and summaries.
+
+    Everything is read. "removed" is how many tokens summaries took out of views.
+    """
+    found = run_async(_count(store, Scope(user, session), top, shown=not json))
+    if not found.total.chats and user is not None:
+        raise no_such_chat(store, Scope(user, session))
+    if json:
+        print(json_.dumps(_plain(found)))  # noqa: T201  (a command line)
+        return
+    out = console()
+    out.print(_table("Agents", sorted(found.agents.items()), found.total))
+    shown = len(found.users)
+    title = "Users" if shown == found.user_count else f"Users ({shown} of {found.user_count:,})"
+    out.print(_table(title, found.users, found.total))
+
+
+async def _count(store: str | None, scope: Scope, top: int, *, shown: bool) -> Statistics:
+    async with opened(store) as storage:
+        total = (await extent_of(storage, scope.user_id, scope.session_id)).entries
+        with counting_bar(shown=shown) as bar:
+            task = bar.add_task("counting", total=total)
+            return await count(
+                storage,
+                scope.user_id,
+                scope.session_id,
+                most_users=top,
+                on_progress=lambda entries: bar.advance(task, entries),
+            )
+
+
+def _table(title: str, rows: list[tuple[str, Totals]], total: Totals) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("", overflow="fold")
+    for name in ("chats", "messages", "tokens", "bytes", "summaries", "removed", "their cost"):
+        table.add_column(name, justify="right")
+    for name, totals in rows:
+        table.add_row(one_line(name), *_cells(totals))
+    table.add_section()
+    table.add_row("all", *_cells(total))
+    return table
+
+
+def _cells(totals: Totals) -> list[str]:
+    figures = (
+        totals.chats,
+        totals.messages,
+        totals.tokens,
+        totals.bytes,
+        totals.summaries,
+        totals.tokens_removed,
+        totals.usage.total_tokens,
+    )
+    return [f"{figure:,}" for figure in figures]
+
+
+def _plain(found: Statistics) -> dict[str, Any]:
+    return {
+        "total": attrs.asdict(found.total),
+        "user_count": found.user_count,
+        "users": [{"user_id": name, **attrs.asdict(totals)} for name, totals in found.users],
+        "agents": [
+            {"agent_id": name, **attrs.asdict(totals)}
+            for name, totals in sorted(found.agents.items())
+        ],
+    }
