@@ -13,6 +13,7 @@ from engines import running_postgres
 from servers import EngineMissingError, postgres_binaries, private_directory, unprivileged_user
 
 COMMIT = {"postgresql": b"COMMIT;", "mysql": b"\x03COMMIT"}  # not the READ COMMITTED of BEGIN
+APPENDED = {**COMMIT, "postgresql": b"cut here"}  # a save there is one statement, with our ids
 
 
 @pytest.fixture(params=["postgres", "mariadb"])
@@ -47,32 +48,33 @@ async def test_connections_lost_between_calls_are_replaced(storage, proxy):
 @pytest.mark.parametrize("cut", ["cut_before", "cut_after"])
 async def test_a_connection_lost_in_the_middle_stores_once(storage, proxy, cut):
     """Cut before or after the insert has reached the server: done again, stored once."""
-    setattr(proxy, cut, b"INSERT INTO agent_memory_entries")
-    batch = [user("one"), user("two")]
+    setattr(proxy, cut, b"cut here")
+    batch = [user("one"), user("two", id="cut here")]
     stored = await storage.save_chat_messages(*IDS, batch)
     assert getattr(proxy, cut) is None  # it did happen
-    assert [message.position for message in stored] == [2, 3]
-    assert await storage.fetch_chat(*IDS) == [*await storage.fetch_chat(*IDS, 3)][:1] + batch
+    assert stored == batch
+    assert contents(await storage.fetch_chat(*IDS)) == ["first", "one", "two"]
+    assert [message.position for message in await storage.fetch_chat(*IDS)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("cut", ["cut_before", "cut_after"])
 async def test_a_connection_lost_at_the_commit_stores_once(storage, proxy, cut):
     """Whether the commit reached the server cannot be known; ids make it safe to try again."""
-    setattr(proxy, cut, COMMIT[storage._parts().statements.family])
-    batch = [user("one"), user("two")]
+    setattr(proxy, cut, APPENDED[storage._parts().statements.family])
+    batch = [user("one"), user("two", id="cut here")]
     stored = await storage.save_chat_messages(*IDS, batch)
     assert getattr(proxy, cut) is None
     assert stored == batch
     assert contents(await storage.fetch_chat(*IDS)) == ["first", "one", "two"]
-    assert [m.position for m in await storage.fetch_chat(*IDS)] == [1, 2, 3]
+    assert [message.position for message in await storage.fetch_chat(*IDS)] == [1, 2, 3]
 
 
 async def test_a_commit_that_is_lost_for_good_is_unknown(storage, proxy):
     """The commit was applied, the server stays away: `stored` is None, and the retry tells."""
     for session in sessions_of(storage):
         session._delays = ()
-    proxy.cut_after = COMMIT[storage._parts().statements.family]
-    message = user("lost")
+    proxy.cut_after = APPENDED[storage._parts().statements.family]
+    message = user("lost", id="cut here")
     with pytest.raises(StorageUnavailableError, match="unknown") as caught:
         await storage.save_chat_message(*IDS, message)
     assert caught.value.stored is None
@@ -92,7 +94,7 @@ async def test_a_deletion_lost_at_the_commit_is_not_repeated(storage, proxy):
 
 def sessions_of(storage):
     runner = storage._parts().runner
-    return [runner._loop._jobs._session, runner._reading]
+    return [runner._loop._jobs._session]
 
 
 async def test_a_server_that_stays_away_is_told_as_nothing_stored(storage, proxy):

@@ -115,7 +115,7 @@ async def test_c26_a_full_disk_stores_nothing(storage):
 
     async def allow(pages):
         def limit(session):
-            with session._connection() as connection:
+            with session._connection(session.engine) as connection:
                 driver = connection.connection.driver_connection
                 return driver.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 

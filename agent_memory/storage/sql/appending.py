@@ -42,25 +42,50 @@ def append_group(
     Returns:
         What each append stored, in the order given.
     """
+    counts = counted(appends)
+    heads = raise_last(connection, statements, counts)
+    rows: list[Row] = []
+    stored: list[LogSlice] = []
+    for part, part_rows in placed(appends, heads, counts):
+        stored.append(part)
+        rows += part_rows
+    statements.add_entry.run(connection, rows)
+    return stored
+
+
+def counted(appends: Sequence[Append]) -> dict[Place, int]:
+    """Count the entries of each chat in a group."""
     counts: dict[Place, int] = {}
     for append in appends:
         counts[append.place] = counts.get(append.place, 0) + len(append.rows)
-    heads = raise_last(connection, statements, counts)
+    return counts
+
+
+def placed(
+    appends: Sequence[Append], heads: Mapping[Place, Head], counts: Mapping[Place, int]
+) -> Iterator[tuple[LogSlice, list[Row]]]:
+    """Give each append of a group its positions, in the order of the group.
+
+    Args:
+        appends: the group.
+        heads: the chats' heads, raised already.
+        counts: by how much each was raised.
+
+    Yields:
+        What the append stores, and its rows.
+    """
     used = {place: head.last - counts[place] for place, head in heads.items()}
-    rows: list[Row] = []
-    stored: list[LogSlice] = []
     for append in appends:
         place, agent_id = append.place, append.key.agent_id
         head, position = heads[place], used[place]
-        placed: list[Entry] = []
+        entries: list[Entry] = []
+        rows: list[Row] = []
         for entry, row in zip(append.entries, append.rows, strict=True):
             position += 1
             rows.append((head.number, position, *row))
-            placed.append(entry.placed(position, agent_id))
+            entries.append(entry.placed(position, agent_id))
         used[place] = position
-        stored.append(LogSlice(placed, head.floor))
-    statements.add_entry.run(connection, rows)
-    return stored
+        yield LogSlice(entries, head.floor), rows
 
 
 def append_known(

@@ -11,6 +11,7 @@ import attrs
 from agent_memory.errors import AgentMemoryError
 from agent_memory.records import LogSlice
 from agent_memory.storage.sql.appending import append_group, append_known
+from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.entries import Append, RowCodec
 from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kind_of
 from agent_memory.storage.sql.jobs import told
@@ -26,10 +27,17 @@ _UNAVAILABLE: Final = (Failure.LOST, Failure.BUSY, Failure.CONTENDED)
 
 @attrs.frozen
 class Appender:
-    """Commits groups of appends for one store."""
+    """Commits groups of appends for one store.
+
+    Args:
+        statements: for engines that take a few of them in a transaction.
+        codec: decodes what is known already.
+        at_once: for PostgreSQL, which takes a group in one.
+    """
 
     statements: Statements
     codec: RowCodec
+    at_once: AtOnce | None
 
     def commit(self, session: Session, group: Sequence[PendingAppend]) -> None:
         """Store a group in one transaction and tell every caller how it went.
@@ -39,10 +47,7 @@ class Appender:
         """
         appends = [pending.append for pending in group]
         try:
-            stored = session.transact(
-                lambda connection: append_group(connection, self.statements, appends),
-                repeatable=True,
-            )
+            stored = self._store(session, appends)
         except TransactionFailedError as error:
             if kind_of(error.error) in _UNAVAILABLE:
                 _fail(group, error)
@@ -56,6 +61,15 @@ class Appender:
         else:
             for pending, result in zip(group, stored, strict=True):
                 pending.future.set_result(result)
+
+    def _store(self, session: Session, appends: Sequence[Append]) -> list[LogSlice]:
+        at_once = self.at_once
+        if at_once is not None and sum(append.size for append in appends) <= MAX_CHARACTERS:
+            return session.single(lambda connection: at_once.append(connection, appends))
+        return session.transact(
+            lambda connection: append_group(connection, self.statements, appends),
+            repeatable=True,
+        )
 
     def _commit_each(self, session: Session, group: Sequence[PendingAppend]) -> None:
         for index, pending in enumerate(group):

@@ -141,14 +141,24 @@ def _by_code(error: Any) -> Failure:
         return _SQLITE.get(sqlite_code & 0xFF, _sqlite_by_text(error))
     if isinstance(error, sqlite3.DataError | OverflowError):
         return Failure.TOO_LARGE
-    arguments = getattr(error, "args", ())
-    if arguments and type(arguments[0]) is int:  # before the SQLSTATE, which says less on MySQL
-        return _MYSQL.get(arguments[0], Failure.OTHER)
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    if isinstance(state, str):
+    number = _mysql_number(error)
+    if number is not None:  # before the SQLSTATE, which says less
+        return _MYSQL.get(number, Failure.OTHER)
+    state = _sqlstate(error)
+    if state is not None:
         prefixes = (state, state[:3], state[:2])
         return next((_POSTGRESQL[p] for p in prefixes if p in _POSTGRESQL), Failure.OTHER)
     return Failure.OTHER
+
+
+def _mysql_number(error: Any) -> int | None:
+    arguments = getattr(error, "args", ())
+    return arguments[0] if arguments and type(arguments[0]) is int else None
+
+
+def _sqlstate(error: Any) -> str | None:
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return state if isinstance(state, str) else None
 
 
 def _sqlite_by_text(error: Any) -> Failure:
@@ -219,7 +229,14 @@ class TransactionFailedError(Exception):
 
 def is_rolled_back(error: BaseException) -> bool:
     """Whether an error that came at the commit tells for sure that nothing was stored."""
-    if kind_of(error) is Failure.CONTENDED:
+    kind = kind_of(error)
+    if kind is Failure.CONTENDED:
         return True
-    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
-    return isinstance(code, int) and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
+    cause = getattr(error, "orig", error)
+    code = getattr(cause, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
+    # PostgreSQL itself said that it failed, and was not about to go down.
+    return (
+        _sqlstate(cause) is not None and kind is not Failure.LOST and _mysql_number(cause) is None
+    )

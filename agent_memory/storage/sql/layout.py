@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -116,7 +116,7 @@ def _check_encoding(connection: Connection) -> None:
 
 
 @contextmanager
-def _locked(connection: Connection) -> Iterator[None]:
+def _locked(connection: Connection) -> Generator[None]:
     # SQLite's transaction is a lock already. CREATE TABLE IF NOT EXISTS is none on PostgreSQL,
     # whose lock ends with the transaction; MariaDB's has to be given back.
     family = FAMILIES[connection.dialect.name]

@@ -19,8 +19,12 @@ from agent_memory.storage.sql.sessions import Session
 
 T = TypeVar("T")
 
-GROUPS_AT_ONCE: Final = 4
-"""How many groups of appends are in flight at once; what comes meanwhile forms the next ones."""
+GROUPS_AT_ONCE: Final = 2
+"""How many groups of appends are in flight at once; what comes meanwhile forms the next ones.
+
+Measured with 64 chats on PostgreSQL: more of them means smaller groups, and each group costs the
+client more than the server. Without groups, ten connections stored an eighth as much.
+"""
 
 
 class LoopJobs:

@@ -145,28 +145,19 @@ def _greenlet_session(engine: Engine, patience: float) -> Session:
     return Session(engine, _sleep_in_greenlet, patience=patience)
 
 
-def _reading_session(engine: Engine, patience: float) -> Session:
-    # Without BEGIN and COMMIT, a read on PostgreSQL is one round trip instead of three; on
-    # MySQL switching autocommit on would be a round trip of its own.
-    if engine.dialect.name == "postgresql":
-        engine = engine.execution_options(isolation_level="AUTOCOMMIT")
-    return _greenlet_session(engine, patience)
-
-
 class LoopRunner(Runner):
     """For an async engine of our own: a private thread with one event loop."""
 
     def __init__(self, engine: AsyncEngine, patience: float) -> None:
         super().__init__(engine.sync_engine)
         self._dispose = engine.dispose
-        self._reading = _reading_session(engine.sync_engine, patience)
         self._loop = PrivateLoop(_greenlet_session(engine.sync_engine, patience), _NAME)
 
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(work, key)
 
     def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
-        return self._loop.submit(lambda _session: self._reading.read(work), key)
+        return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
         self._loop.append(pending)
@@ -185,14 +176,13 @@ class CallersLoopRunner(Runner):
 
     def __init__(self, engine: AsyncEngine, patience: float) -> None:
         super().__init__(engine.sync_engine)
-        self._reading = _reading_session(engine.sync_engine, patience)
         self._loop = CallersLoop(_greenlet_session(engine.sync_engine, patience))
 
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(work, key)
 
     def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
-        return self._loop.submit(lambda _session: self._reading.read(work), key)
+        return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
         self._loop.append(pending)
