@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, Final
 
 import attrs
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from agent_memory.cli.replay import Played
 from agent_memory.cli.terminal import console, one_line, visible
+from agent_memory.explaining import Explanation
 
 _MOST_ROWS: Final = 12
 
@@ -81,6 +83,7 @@ def _plain(one: Played) -> dict[str, Any]:
         "tokens_read": one.tokens_read,
         "tokens_unshortened": one.tokens_unshortened,
         "summary": one.summary,
+        "standing": [] if one.explanation is None else standing_lines(one.explanation),
     }
 
 
@@ -93,8 +96,25 @@ def print_report(report: Report) -> None:
         name = one_line(longest.conversation.id)
         out.print(Text(f"\nWhat stands for the older messages of {name}:", style="bold"))
         out.print(Padding(Text(visible(longest.summary)), (0, 0, 0, 2), expand=False))
+    if longest.explanation is not None:
+        out.print(Text("\nWhat became of its messages:", style="bold"))
+        for line in standing_lines(longest.explanation):
+            out.print(Text(f"  {line}"))
     out.print()
     _print_proof(out, report)
+
+
+def standing_lines(explanation: Explanation) -> list[str]:
+    """Return a line for each stretch of messages that stand alike in the view."""
+    made = {record.id: number for number, record in enumerate(explanation.summaries, start=1)}
+    lines: list[str] = []
+    alike = groupby(explanation.messages, key=lambda one: (one.standing, one.summary_id))
+    for (standing, summary_id), stretch in alike:
+        places = [explained.message.position for explained in stretch]
+        span = f"{places[0]}" if len(places) == 1 else f"{places[0]} to {places[-1]}"
+        by = f" by summary {made[summary_id]} of {len(made)}" if summary_id in made else ""
+        lines.append(f"{span}: {standing}{by}")
+    return lines
 
 
 def _sizes(report: Report) -> Table:

@@ -11,10 +11,12 @@ import attrs
 from agent_memory.cli.conversations import Conversation
 from agent_memory.cli.watching import ViewWatch
 from agent_memory.events import Compacted, Event
+from agent_memory.explaining import Explanation
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.shapes import text_of
 from agent_memory.shapes.plain import dump_message
 from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 
 AGENT: Final = "agent"
@@ -37,6 +39,7 @@ class Played:
         tokens_read: what it read on all these occasions.
         tokens_unshortened: what it would have read if each time it had been shown everything.
         views: how many views were looked at.
+        explanation: what became of each message; None where the store does not tell.
         splits: a line for each tool exchange that a view has torn apart.
         faults: a line for whatever else was not as promised.
     """
@@ -52,6 +55,7 @@ class Played:
     tokens_read: int = 0
     tokens_unshortened: int = 0
     views: int = 0
+    explanation: Explanation | None = None
     splits: list[str] = attrs.field(factory=list[str])
     faults: list[str] = attrs.field(factory=list[str])
 
@@ -102,6 +106,8 @@ class Player:
         played.view_tokens = self._tokens(played.view)
         played.summary = "\n".join(text_of(made) for made in watch.made_in(played.view))
         played.compactions = self._compactions.get(conversation.id, 0)
+        if isinstance(storage, SummarizingChatStorage):
+            played.explanation = await storage.explain(*key)
         return played
 
     async def prove(self, storage: ChatStorage, played: Played) -> None:
