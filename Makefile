@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # More arguments for pytest or the command, as in: make test ARGS="-k sqlite"
 ARGS ?=
 
-.PHONY: help demo test soak lint bench build engines clean
+.PHONY: help demo test soak lint bench build engines adapters clean
 
 help:
 	@echo "make demo   the main job on a real conversation"
@@ -31,7 +31,11 @@ demo: $(VENV)/.has-cli
 engines: $(VENV)/.has-test
 	sh tests/install_engines.sh $(BIN)/python
 
-test: engines
+# Once; then only when what the adapters' tests need changes.
+adapters: $(BIN)/python
+	$(BIN)/python tests/adapters/environments.py
+
+test: engines adapters
 	$(BIN)/python -m pytest $(ARGS)
 
 soak: engines
@@ -52,4 +56,4 @@ build: $(VENV)/.has-lint
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venvs dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

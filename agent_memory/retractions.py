@@ -52,11 +52,12 @@ def retraction_of(entry: Entry) -> Retraction | None:
     ids: Any = entry.data.get("ids", [])
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
         return None
+    hidden: tuple[int, int] | None = None
     match entry.data.get("hidden"):
         case [int(first), int(last)]:
             hidden = (first, last)
         case _:
-            hidden = None
+            pass
     return Retraction(frozenset(ids), entry.data.get("everything") is True, hidden)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import agent_memory
+from agent_memory.errors import MissingDependencyError
 
 ROOT = Path(agent_memory.__file__).parent
 
@@ -153,8 +154,11 @@ def test_every_public_name_resolves(package):
     module = importlib.import_module(package)
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:
-        assert getattr(module, name) is not None
         assert name in dir(module)
+        try:
+            assert getattr(module, name) is not None
+        except MissingDependencyError:  # an adapter's: looked at where its framework is
+            assert package == "agent_memory.adapters"
 
 
 @pytest.mark.parametrize("package", LAZY)

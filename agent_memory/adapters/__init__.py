@@ -1,0 +1,24 @@
+"""Drop-in adapters: keep your framework and change one line.
+
+Each module imports its framework, and nothing else does: import the one you need, such as
+:mod:`agent_memory.adapters.openai_agents`, or take the name from here.
+"""
+
+from typing import TYPE_CHECKING
+
+from agent_memory._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from agent_memory.adapters.agent_squad import AgentSquadChatStorage, from_agent_squad
+    from agent_memory.adapters.openai_agents import AgentMemorySession
+
+__all__ = ["AgentMemorySession", "AgentSquadChatStorage", "from_agent_squad"]
+
+_MODULES = {
+    "agent_memory.adapters.agent_squad": ("AgentSquadChatStorage", "from_agent_squad"),
+    "agent_memory.adapters.openai_agents": ("AgentMemorySession",),
+}
+
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: module for module, names in _MODULES.items() for name in names}, globals()
+)
