@@ -10,7 +10,7 @@ from agent_memory import DynamoDbChatStorage
 from agent_memory.testing import ChatStorageTests
 
 
-class TestDynamoDb(ChatStorageTests):
+class OnDynamoDb(ChatStorageTests):
     @pytest.fixture
     def make_storage(self, dynamodb_endpoint, dynamodb_table):
         return functools.partial(
@@ -32,3 +32,31 @@ class TestDynamoDb(ChatStorageTests):
             await backend.calls.put_all([spoiled], key)
 
         await storage._run(spoil)
+
+
+class TestDynamoDb(OnDynamoDb):
+    """With counts that emulators take in seconds."""
+
+    saves_in_a_row = 250
+    saves_per_process = 60
+    listed_chats = 60
+    cancelled_steps = 20
+
+
+@pytest.mark.soak  # the same with the suite's own counts
+class TestDynamoDbAtLength(OnDynamoDb):
+    pass
+
+
+@pytest.mark.soak  # the contract once more; what differs is tested in test_dynamodb.py
+class TestDynamoDbExpiring(OnDynamoDb):
+    """Nothing changes for messages that live for a day."""
+
+    saves_in_a_row = 250
+    saves_per_process = 60
+    listed_chats = 60
+    cancelled_steps = 20
+
+    @pytest.fixture
+    def make_storage(self, make_storage):
+        return functools.partial(make_storage, ttl_seconds=86_400)
