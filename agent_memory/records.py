@@ -32,8 +32,8 @@ class Note:
 
     Args:
         kind: what it says. ``"retracted"`` (message ids that a view no longer shows), ``"run"``
-            (what a run cost), ``"corrupted"`` (made by a store in place of an entry that it
-            cannot read; never written).
+            (what a run cost), ``"fork"`` (which thread it began as), ``"corrupted"`` (made by a
+            store in place of an entry that it cannot read; never written).
         data: the note's content, in the same domain as a message's.
         id: unique among the entries of the chat; by default a new UUIDv7.
         timestamp: an aware datetime; by default now.

@@ -58,8 +58,8 @@ def _end_of_run(key: ChatKey, messages: list[ConversationMessage], run_id: str) 
     ends = [block.stop for block in runs(messages) if messages[block.start].run_id == run_id]
     if not ends:
         raise InvalidRequestError(
-            f"the thread of {key} has no run {run_id!r} to go on after; "
-            "its messages carry the run ids there are"
+            f"the thread of {key} has no run {run_id!r} to go on after; its messages, see "
+            "load_transcript, carry the ids of the runs there are"
         )
     return ends[-1]
 

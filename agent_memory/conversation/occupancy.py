@@ -8,6 +8,7 @@ from typing import Final
 from agent_memory.conversation.notes import newest_note
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.retractions import retraction_of
 from agent_memory.tokens import TokenCounter
 from agent_memory.view import ChatView
 
@@ -111,11 +112,12 @@ def inherited(
     if found is None:
         return _of_view(counter, view, records)
     index, note = found
+    since = recent.entries[index + 1 :]
     later = _later_than(records, note.record_id)
-    if later is None or note.floor != view.floor:
+    if later is None or note.floor != view.floor or any(map(retraction_of, since)):
         return _of_view(counter, view, records)
     occupancy = Occupancy(counter, note.context_tokens)
-    for message in LogSlice(recent.entries[index + 1 :]).messages:
+    for message in LogSlice(since).messages:
         occupancy.add([message])
         if message.usage is not None and occupancy.report(message.usage):
             later = [record for record in later if record.created_at > message.timestamp]

@@ -60,7 +60,8 @@ class ConversationRun:
         self._noted_tokens: int = occupancy.tokens
         self._asking = asyncio.Lock()
         view = buffer.view or ChatView()
-        self._floor, self._counted = view.floor, view.last
+        self._counted = view.last
+        self._counted_as = view.floor, buffer.generation
         self._loaded = {message.id for message in (*view.head, *view.tail)}
 
     def __repr__(self) -> str:
@@ -206,15 +207,17 @@ class ConversationRun:
             if failure is not None and self._strict:
                 raise stored_but(failure) from failure
             view = await self._log.view(check=False)
+            self._counted_as = self._counted_as[0], self._buffer.generation
             self._count(view)
             return view.newest(None)
 
     def _count(self, view: ChatView) -> None:
-        """Count what others wrote to the thread."""
-        if view.floor != self._floor:  # it was trimmed or deleted
+        """Count what others did to the thread."""
+        as_it_is = view.floor, self._buffer.generation
+        if as_it_is != self._counted_as:  # something was removed, or retracted
             shown = (*view.head, *view.block, *view.tail)
             self._occupancy.start_anew([*shown, *self._log.pending])
-            self._floor, self._counted = view.floor, view.last
+            self._counted_as, self._counted = as_it_is, view.last
         for message in reversed(view.tail):
             if (message.position or 0) <= self._counted:
                 break

@@ -17,6 +17,7 @@ from agent_memory import (
     Usage,
 )
 from agent_memory.conversation.occupancy import Occupancy
+from agent_memory.storage.retracting import retract_all
 from agent_memory.testing import FlakyChatStorage
 from rig import IDS, KEY, assistant, call, result, texts, user
 
@@ -254,6 +255,23 @@ async def test_a_note_from_before_a_trim_is_not_believed(storage):
     await storage.trim_chat(*IDS, 2)
     run = await ConversationManager(storage).start_run(*IDS)
     assert run.context_tokens == estimate(await storage.fetch_chat(*IDS))
+
+
+async def test_what_is_retracted_leaves_the_context(storage):
+    """In the middle of a run, and for the next one."""
+    manager = ConversationManager(storage)
+    await turns(manager, 3, measured=Usage(9_000, 100))
+    run = await manager.start_run(*IDS)
+    run.add(user("ask"))
+    await run.messages()
+    await retract_all(storage, KEY)
+    assert await run.messages() == []
+    assert run.context_tokens == 0
+    run.add(more := user("once more"))
+    assert texts(await run.messages()) == ["once more"]
+    assert run.context_tokens == COUNT(more)
+    assert (await manager.start_run(*IDS)).context_tokens == COUNT(more)
+    assert len(await manager.load_transcript(*IDS)) == 8
 
 
 async def test_a_note_of_a_summary_that_is_gone_is_not_believed(storage):
