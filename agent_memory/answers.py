@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from functools import cached_property
-from typing import Final
+from typing import Final, cast
 
 import attrs
 
@@ -27,7 +27,7 @@ def checked_answer(answer: object) -> Sequence[ConversationMessage]:
             f"a summarizer must return a list of ConversationMessage, not {type(answer).__name__}"
         )
     messages: list[ConversationMessage] = []
-    for index, message in enumerate(answer):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    for index, message in enumerate(cast("Sequence[object]", answer)):
         if not isinstance(message, ConversationMessage):
             raise InvalidSummaryError(
                 f"item {index} of the summarizer's answer is of type "
@@ -137,4 +137,5 @@ class KnownMessages:
 
 def _size(message: ConversationMessage) -> tuple[str, int]:
     content = message.content
-    return message.role.value, len(content) if isinstance(content, str | list | dict) else -1
+    sized = isinstance(content, str | list | dict)
+    return message.role.value, len(cast("Sized", content)) if sized else -1

@@ -27,7 +27,7 @@ class Flight:
         task: the task that carries it out, kept so that it is not collected.
     """
 
-    ended: Future[Exception | None] = attrs.field(factory=Future)
+    ended: Future[Exception | None] = attrs.field(factory=Future[Exception | None])
     task: asyncio.Task[None] | None = None
 
     @property
@@ -50,7 +50,7 @@ class Load:
         loop: the loop that carries it out.
     """
 
-    ended: Future[None] = attrs.field(factory=Future)
+    ended: Future[None] = attrs.field(factory=Future[None])
     loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
 
     @property
@@ -90,11 +90,11 @@ class Buffer:
     seen: int = 0
     stale: bool = False
     generation: int = 0
-    early: dict[int, Entry] = attrs.field(factory=dict)
+    early: dict[int, Entry] = attrs.field(factory=dict[int, Entry])
     loading: Load | None = None
     attempted: bool = False
     flight: Flight | None = None
-    calls: list[SummarizerCall] = attrs.field(factory=list)
+    calls: list[SummarizerCall] = attrs.field(factory=list[SummarizerCall])
     failures: int = 0
     waited_from: int = 0
     wait: int = 0

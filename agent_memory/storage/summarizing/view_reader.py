@@ -109,7 +109,7 @@ class ViewReader:
             if loading is None:
                 buffer.loading = mine
                 buffer.stale = False
-                generation, seen = buffer.generation, buffer.seen
+            generation, seen = buffer.generation, buffer.seen
         if loading is not None:
             await asyncio.shield(asyncio.wrap_future(loading.ended))
             return
