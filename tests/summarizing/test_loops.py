@@ -156,11 +156,12 @@ def test_c63_worker_threads_with_a_loop_each_share_one_storage():
         return asyncio.run(turn())
 
     with ThreadPoolExecutor(8) as pool:
-        views = list(pool.map(work, range(60)))
+        list(pool.map(work, range(60)))
+    asyncio.run(rig.save(user("the last")))  # what came during a summary is summarized now
     view, raw = asyncio.run(rig.view()), asyncio.run(rig.raw())
-    assert len(raw) == 120
+    assert len(raw) == 121
     assert violations(view, raw) == []
-    assert all(len(view) < 100 for view in views)
+    assert len(view) <= 12
     assert rig.summarizer.most_running == 1
 
 
