@@ -108,6 +108,17 @@ async def test_a_lost_answer_loses_and_doubles_nothing(failure):
     assert (thread.runs, thread.messages) == (1, 2)
 
 
+async def test_a_message_withdrawn_after_a_lost_answer_is_shown_if_it_was_stored():
+    """Nobody could know; the log is asked, though other writers' entries are not looked for."""
+    storage = FlakyChatStorage(InMemoryChatStorage(), ["after"])
+    run = await ConversationManager(storage, shared=False).start_run(*IDS)
+    run.add(user("ask", id="m1"))
+    with pytest.raises(StorageUnavailableError):
+        await run.messages()
+    run.withdraw("m1")
+    assert texts(await run.messages()) == ["ask"]
+
+
 async def test_messages_added_while_messages_waits_are_not_lost():
     """They stay pending and come with the next call."""
     storage = GatedChatStorage(InMemoryChatStorage())

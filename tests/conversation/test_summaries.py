@@ -124,6 +124,16 @@ async def test_an_id_that_came_back_ends_with_its_last_block(storage):
     assert heads(await run.messages()) == ["SUMMARY", "ask r3", "answer r3", "ask now"]
 
 
+async def test_an_open_run_whose_id_came_back_does_not_hide_its_older_block(storage):
+    """The boundary means that one; what is being written now stays."""
+    for name in ("r1", "r2"):
+        await turn(ConversationManager(storage), f"{name} {LONG}", run_id=name)
+    summarizer = Summarizer(lambda _m, _t: SummaryResult("s", last_summarized_run_id="r1"))
+    run = await ConversationManager(storage, summarizer).start_run(*IDS, run_id="r1")
+    run.add(user("ask now"))
+    assert heads(await run.messages()) == ["SUMMARY", "ask r2", "answer r2", "ask now"]
+
+
 async def test_a_boundary_that_names_the_open_run_is_refused_and_stays_inert(storage, caplog):
     """With a warning; nothing is shown of it, now or after a reload."""
     events = []

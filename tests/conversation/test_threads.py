@@ -281,3 +281,18 @@ async def test_what_is_not_seen_yet_makes_a_note_count_nothing(storage):
     await run.save()
     (thread,) = await manager.list_threads()
     assert (thread.runs, thread.messages) == (2, 4)
+
+
+async def test_a_run_that_goes_on_after_a_trim_counts_what_is_left(storage):
+    """Its notes do not go on counting what was there."""
+    manager = ConversationManager(storage)
+    await turns(manager, 3)
+    run = await manager.start_run(*IDS)
+    run.add(user("ask"))
+    await run.messages()
+    await storage.trim_chat(*IDS, 2)
+    await run.messages()
+    run.add(assistant("answer"))
+    await run.save()
+    (thread,) = await manager.list_threads()
+    assert (thread.runs, thread.messages) == (2, 3)

@@ -33,27 +33,27 @@ class OpenRun:
             last_run_id: the newest run that it summarized, None if it named none.
 
         Returns:
-            This run's messages, and those after the last block of the run that was named; None
-            if that is this very run.
+            This run's messages, and those after the last block of the run that was named, which
+            lies before this run; None if that is this very run.
 
         Raises:
             InvalidSummaryError: the history has no such run.
         """
         if last_run_id is None:
             return len(snapshot.given_after(self.start))
-        if last_run_id == self.id:
-            _log.warning("a summary of the run %r, still being written, is refused", self.id)
-            return None
         reach = -1
         for message in snapshot.history:
             if message.run_id == last_run_id and (message.position or 0) <= self.start:
                 reach = message.position or 0
-        if reach < 0:
-            raise InvalidSummaryError(
-                f"last_summarized_run_id is {last_run_id!r}, which is no run of the history; "
-                "name the newest run that is summarized as a whole, or None"
-            )
-        return len(snapshot.given_after(min(reach, self.start)))
+        if reach >= 0:
+            return len(snapshot.given_after(reach))
+        if last_run_id == self.id:
+            _log.warning("a summary of the run %r, still being written, is refused", self.id)
+            return None
+        raise InvalidSummaryError(
+            f"last_summarized_run_id is {last_run_id!r}, which is no run of the history; name "
+            "the newest run that is summarized as a whole, or None"
+        )
 
     def with_own_summary(
         self, compaction: Compaction, snapshot: Snapshot, summary_id: str
