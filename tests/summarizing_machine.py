@@ -19,6 +19,7 @@ from agent_memory import (
     SummarizerError,
     SummarizingChatStorage,
 )
+from agent_memory.retractions import visible
 from agent_memory.testing import witnessed
 from misbehaving import FaultyStorage, WitnessSummarizer
 from rig import disorder, torn, violations
@@ -209,17 +210,19 @@ class World:
 
     def _check_fetched(self, key, before, view, limit):
         now = self.log(key)
-        if now.floor != before.floor:
-            return  # it was deleted meanwhile: both answers are right
-        self.wrong += torn(view, now.messages)
+        shown_before, shown_now = visible(before.entries), visible(now.entries)
+        ids_now = {message.id for message in shown_now}
+        if now.floor != before.floor or not {m.id for m in shown_before} <= ids_now:
+            return  # deleted or retracted meanwhile: both answers are right
+        self.wrong += torn(view, shown_now)
         newest = max((message.position or 0 for message in view), default=0)
-        if before.messages and before.messages[-1].position > newest:
-            self.wrong.append(f"{before.messages[-1].id} is the newest and not shown")
+        if shown_before and shown_before[-1].position > newest:
+            self.wrong.append(f"{shown_before[-1].id} is the newest and not shown")
         if limit is not None:
             self.wrong += disorder(view)
             return
-        known = {m.id for m in before.messages}.union(*map(witnessed, view))
-        self.wrong += violations(view, [m for m in now.messages if m.id in known])
+        known = {m.id for m in shown_before}.union(*map(witnessed, view))
+        self.wrong += violations(view, [m for m in shown_now if m.id in known])
 
     def _look_at_views(self):
         shown = {}
@@ -228,7 +231,7 @@ class World:
             if view is None or view.floor != log.floor:
                 continue
             messages = view.newest(None)
-            known = [m for m in log.messages if m.position <= view.last]
+            known = visible([entry for entry in log.entries if entry.position <= view.last])
             self.wrong += violations(messages, known) + torn(messages, known)
             state = (view, view.block, view.head)
             shown[buffer] = (state, messages)

@@ -109,6 +109,13 @@ class Chats(RuleBasedStateMachine):
         storage = self.worker(worker).storage
         self.world.do(storage.trim_chat("user", "session", key.agent_id, keep))
 
+    @rule(worker=a_worker, key=a_chat, back=st.integers(1, 12), count=st.integers(1, 2))
+    def retract(self, worker, key, back, count):
+        ids = [message.id for message in self.world.log(key).messages[-back:][:count]]
+        note = Note("retracted", {"ids": ids})
+        storage = self.worker(worker).storage
+        self.world.do(storage.save_note("user", "session", key.agent_id, note))
+
     @rule(worker=a_worker, key=a_chat, what=st.sampled_from(["compact_now", "rebuild"]))
     def command(self, worker, key, what):
         storage = self.worker(worker).storage
