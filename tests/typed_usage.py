@@ -9,14 +9,22 @@ from agent_memory import (
     ChatInfo,
     ChatKey,
     ChatStorage,
+    ConversationManager,
     ConversationMessage,
+    ConversationRun,
     InMemoryChatStorage,
+    LLMSummarizer,
     LogSlice,
     ParticipantRole,
     SummarizingChatStorage,
+    SummaryResult,
     SummaryStore,
+    ThreadInfo,
     TransformingChatStorage,
+    Usage,
     WrapperChatStorage,
+    attribute_senders,
+    attribute_to_agents,
 )
 from agent_memory.records import Entry
 from agent_memory.testing import CountingChatStorage, FlakyChatStorage, ScriptedSummarizer
@@ -62,3 +70,37 @@ async def use() -> None:
         assert_type(info, ChatInfo)
     async with InMemoryChatStorage() as opened:
         assert_type(opened, InMemoryChatStorage)
+
+
+class OneMethod:
+    """A summarizer of a user's own, for a manager."""
+
+    def summarize(
+        self, messages: list[ConversationMessage], context_tokens: int
+    ) -> SummaryResult | None:
+        return SummaryResult("short", messages[-2:]) if context_tokens > 1_000 else None
+
+
+async def model(instruction: str, transcript: str, **parameters: object) -> str:
+    return "short"
+
+
+async def converse(storage: ChatStorage) -> None:
+    ConversationManager(storage)
+    ConversationManager(storage, my_summarizer, fallback=OneMethod(), provider="bedrock")
+    manager = ConversationManager(storage, LLMSummarizer(model, token_threshold=9_000))
+    async with await manager.start_run("u", "s", "a", after_run_id="r") as run:
+        assert_type(run, ConversationRun)
+        run.add(ConversationMessage("user", "hello"))
+        assert_type(await run.messages(), list[ConversationMessage])
+        run.record_usage(Usage(10, 2))
+        run.add([ConversationMessage("assistant", "hi")], measured=True)
+        assert_type(run.context_tokens, int)
+        assert_type(run.usage, Usage)
+    assert_type(await manager.list_threads(), list[ThreadInfo])
+    assert_type(await manager.usage("u"), Usage)
+    async for message in manager.iter_transcript("u", "s", "a"):
+        assert_type(message, ConversationMessage)
+    everything = await storage.fetch_all_chats("u", "s")
+    assert_type(attribute_to_agents(everything), list[ConversationMessage])
+    assert_type(attribute_senders(everything, "a"), list[ConversationMessage])
