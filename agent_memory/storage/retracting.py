@@ -32,12 +32,12 @@ async def retract_messages(storage: ChatStorage, key: ChatKey, ids: Iterable[str
     named = frozenset(check_id(item, "id") for item in ids)
     if not named:
         raise InvalidRequestError("ids must name at least one message")
-    return await storage.save_note(*attrs.astuple(key), Retraction(named).to_note())
+    return await _save(storage, key, Retraction(named).to_note())
 
 
 async def retract_all(storage: ChatStorage, key: ChatKey) -> Note:
     """Have every view of a chat forget all that was saved so far; one note is appended."""
-    return await storage.save_note(*attrs.astuple(key), Retraction(everything=True).to_note())
+    return await _save(storage, key, Retraction(everything=True).to_note())
 
 
 async def retract_newest(storage: ChatStorage, key: ChatKey) -> ConversationMessage | None:
@@ -56,7 +56,7 @@ async def retract_newest(storage: ChatStorage, key: ChatKey) -> ConversationMess
         # One id for all who retract this message, and a token of ours: one of them succeeds.
         note = attrs.evolve(retraction.to_note(token=new_id()), id=f"retracted-{message.position}")
         try:
-            await storage.save_note(*attrs.astuple(key), note)
+            await _save(storage, key, note)
         except StorageConflictError:
             if message.id == refused:
                 raise  # it is no note of a retraction that has this id
@@ -64,6 +64,10 @@ async def retract_newest(storage: ChatStorage, key: ChatKey) -> ConversationMess
             continue
         return message
     return None
+
+
+async def _save(storage: ChatStorage, key: ChatKey, note: Note) -> Note:
+    return await storage.save_note(key.user_id, key.session_id, key.agent_id, note)
 
 
 async def _newest_shown(
