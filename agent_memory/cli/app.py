@@ -19,6 +19,7 @@ from agent_memory.cli.history import show_history
 from agent_memory.cli.import_ import import_chats
 from agent_memory.cli.ls import list_chats
 from agent_memory.cli.prune import prune_chats
+from agent_memory.cli.report import report_session
 from agent_memory.cli.show import show_chat
 from agent_memory.cli.stats import show_stats
 from agent_memory.cli.terminal import soften
@@ -40,6 +41,7 @@ app.command("verify")(verify_chats)
 app.command("export")(export_chats)
 app.command("import")(import_chats)
 app.command("copy")(copy_chats)
+app.command("report")(report_session)
 app.command("delete")(delete_chats)
 app.command("prune")(prune_chats)
 

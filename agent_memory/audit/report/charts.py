@@ -1,0 +1,134 @@
+"""Charts as plain geometry, which the template writes as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from agent_memory.audit.report.collecting import SessionReport, Turn
+from agent_memory.audit.visible import clipped
+
+WIDTH: Final = 960
+_HEIGHT: Final = 240
+_LEFT: Final = 8
+_RIGHT: Final = 8
+_TOP: Final = 12
+_BOTTOM: Final = 28
+_MOST_POINTS: Final = 600
+_TICKS: Final = 4
+_LANE: Final = 40
+
+
+@attrs.frozen
+class Tick:
+    """A mark on an axis: where, and what is written there."""
+
+    at: float
+    label: str
+
+
+@attrs.frozen
+class ContextChart:
+    """Tokens of the context, turn by turn.
+
+    Args:
+        height: of the drawing.
+        seen, unshortened: the points of two lines, as SVG writes them.
+        reported: the points that providers reported.
+        marks: where summaries were made.
+        rows, columns: the axes' marks.
+    """
+
+    height: int
+    left: int
+    bottom: int
+    seen: str
+    unshortened: str
+    reported: Sequence[tuple[float, float]]
+    marks: Sequence[float]
+    rows: Sequence[Tick]
+    columns: Sequence[Tick]
+
+
+def context_chart(turns: Sequence[Turn]) -> ContextChart | None:
+    """Draw how large the context was; None for fewer than two turns."""
+    if len(turns) < 2:  # noqa: PLR2004  (a line has two ends)
+        return None
+    top = _round_up(max(max(turn.seen, turn.unshortened, turn.reported or 0) for turn in turns))
+
+    def x(index: int) -> float:
+        return round(_LEFT + index * (WIDTH - _LEFT - _RIGHT) / (len(turns) - 1), 1)
+
+    def y(tokens: float) -> float:
+        return round(_HEIGHT - _BOTTOM - tokens * (_HEIGHT - _TOP - _BOTTOM) / top, 1)
+
+    step = max(1, len(turns) // _MOST_POINTS)
+    shown = sorted({*range(0, len(turns), step), len(turns) - 1})
+    ends = sorted({0, len(turns) // 2, len(turns) - 1})
+    return ContextChart(
+        height=_HEIGHT,
+        left=_LEFT,
+        bottom=_HEIGHT - _BOTTOM,
+        seen=" ".join(f"{x(i)},{y(turns[i].seen)}" for i in shown),
+        unshortened=" ".join(f"{x(i)},{y(turns[i].unshortened)}" for i in shown),
+        reported=[(x(i), y(tokens)) for i in shown if (tokens := turns[i].reported) is not None],
+        marks=sorted({x(i) for i, turn in enumerate(turns) if turn.summaries}),
+        rows=[Tick(y(top * i / _TICKS), f"{top * i // _TICKS:,}") for i in range(_TICKS + 1)],
+        columns=[Tick(x(i), f"{i + 1:,}") for i in ends],
+    )
+
+
+def _round_up(value: int) -> int:
+    """Return a value of at least this size that divides into round parts."""
+    size = 1
+    while size * 10 <= value:
+        size *= 10
+    for tenths in (10, 12, 16, 20, 24, 32, 40, 60, 80, 100):
+        if size * tenths // 10 >= value:
+            return max(_TICKS, size * tenths // 10)
+    return max(_TICKS, value)
+
+
+@attrs.frozen
+class Lane:
+    """One agent's line: its name, where it runs, and a dot for each message (x, role)."""
+
+    name: str
+    y: int
+    dots: Sequence[tuple[float, str]]
+
+
+@attrs.frozen
+class TimeLine:
+    """A session in the order of its messages, a lane for each agent."""
+
+    height: int
+    lanes: Sequence[Lane]
+    ticks: Sequence[Tick]
+
+
+def time_line(report: SessionReport) -> TimeLine:
+    """Draw who spoke when; messages too near to tell apart share a dot."""
+    order = report.order
+    span = max(1, len(order) - 1)
+
+    def x(index: int) -> float:
+        return round(6 + index * (WIDTH - 12) / span, 0)
+
+    dots: dict[str, dict[tuple[float, str], None]] = {
+        chat.key.agent_id: {} for chat in report.chats
+    }
+    for index, message in enumerate(order):
+        dots[message.agent_id or ""][x(index), message.role.value] = None
+    lanes = [
+        Lane(clipped(agent_id, 80), 30 + number * _LANE, list(found))
+        for number, (agent_id, found) in enumerate(dots.items())
+    ]
+    ticks = [
+        Tick(x(index), order[index].timestamp.strftime("%Y-%m-%d %H:%M"))
+        for index in sorted({0, span // 2, len(order) - 1} if len(order) > 1 else {0})
+        if order
+    ]
+    return TimeLine(len(lanes) * _LANE + 28, lanes, ticks)

@@ -1,0 +1,50 @@
+"""``agent-memory report``: a session as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent_memory.audit.exporting import Scope
+from agent_memory.audit.report import SessionReport, render, session_report
+from agent_memory.cli.stores import (
+    Session,
+    StoreOption,
+    User,
+    no_such_chat,
+    opened,
+    plural,
+    run_async,
+)
+from agent_memory.errors import InvalidRequestError
+
+
+def report_session(
+    user: User,
+    session: Session,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The HTML file to write.", show_default=False)
+    ],
+    store: StoreOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a session as one HTML file that opens offline, on a phone and in print.
+
+    It shows the time line across agents, the context at each turn with its summaries, and what
+    is stored beside what the model sees. Nothing in a message can become markup or script.
+    """
+    if output.exists() and not force:
+        raise InvalidRequestError(f"{output} exists; --force replaces it")
+    report = run_async(_report(store, user, session))
+    if not report.chats:
+        raise no_such_chat(store, Scope(user, session))
+    html = render(report)
+    output.write_text(html, encoding="utf-8")
+    print(f"{output}: {plural(len(report.order), 'message')}, {len(html) / 1000:,.0f} kB")  # noqa: T201
+
+
+async def _report(store: str | None, user: str, session: str) -> SessionReport:
+    async with opened(store) as storage:
+        return await session_report(storage, user, session)
