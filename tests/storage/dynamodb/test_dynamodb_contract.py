@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import ClassVar
 
 import pytest
 
@@ -11,6 +12,8 @@ from agent_memory.testing import ChatStorageTests
 
 
 class OnDynamoDb(ChatStorageTests):
+    options: ClassVar = {}
+
     @pytest.fixture
     def make_storage(self, dynamodb_endpoint, dynamodb_table):
         return functools.partial(
@@ -18,6 +21,7 @@ class OnDynamoDb(ChatStorageTests):
             dynamodb_table,
             endpoint_url=dynamodb_endpoint,
             create_table=True,
+            **self.options,
         )
 
     async def corrupt(self, storage, key, position):
@@ -57,6 +61,4 @@ class TestDynamoDbExpiring(OnDynamoDb):
     listed_chats = 60
     cancelled_steps = 20
 
-    @pytest.fixture
-    def make_storage(self, make_storage):
-        return functools.partial(make_storage, ttl_seconds=86_400)
+    options: ClassVar = {"ttl_seconds": 86_400}
