@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Dialect, text
 
 from agent_memory.records import LogSlice
 from agent_memory.storage.sql.appending import Head, counted, now, placed
-from agent_memory.storage.sql.compiling import Place, Statement, StatementSet
+from agent_memory.storage.sql.compiling import Place, StatementSet
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.schema import Tables
 
@@ -41,28 +41,55 @@ SELECT user_id, session_id, agent_id, number, floor, last FROM head
 """
 
 
+# The same for one entry: arrays of one cost the client more than the rest.
+_TEXT_FOR_ONE: Final = """\
+WITH head AS (
+  INSERT INTO {chats} AS chat
+    (user_id, session_id, agent_id, floor, last, created_at, updated_at)
+  VALUES (
+    :user_id, :session_id, :agent_id, 0, 1, CAST(:now AS bigint), CAST(:now AS bigint)
+  )
+  ON CONFLICT (user_id, session_id, agent_id) DO UPDATE
+    SET last = chat.last + 1, updated_at = excluded.updated_at
+  RETURNING chat.number, chat.floor, chat.last
+), added AS (
+  INSERT INTO {entries} (chat, position, id, note, body)
+  SELECT number, last, CAST(:id AS text), CAST(:note AS smallint), CAST(:body AS text) FROM head
+)
+SELECT number, floor, last FROM head
+"""
+
+
 class AtOnce(StatementSet):
     """Appends groups in one statement; see :class:`StatementSet` for the arguments."""
 
     def __init__(self, tables: Tables, dialect: Dialect) -> None:
         super().__init__(tables, dialect)
         names: Any = dialect.identifier_preparer
-        self._statement: Statement = self._compile(
-            text(
-                _TEXT.format(
-                    chats=names.format_table(tables.chats),
-                    entries=names.format_table(tables.entries),
-                )
-            )
+        chats, entries = names.format_table(tables.chats), names.format_table(tables.entries)
+        compiled = (
+            self._compile(text(written.format(chats=chats, entries=entries)))
+            for written in (_TEXT, _TEXT_FOR_ONE)
         )
+        self._statement, self._for_one = compiled
 
     def append(self, connection: Connection, appends: Sequence[Append]) -> list[LogSlice]:
         """Do what ``append_group`` does; `connection` is in autocommit mode."""
         counts = counted(appends)
+        if len(appends) == 1 and len(appends[0].rows) == 1:
+            heads = self._append_one(connection, appends[0])
+            return [stored for stored, _rows in placed(appends, heads, counts)]
         values = {**_chat_values(counts), **_entry_values(appends, counts), "now": now()}
         rows = self._statement.rows(connection, values)
         heads = {(row[0], row[1], row[2]): Head(*row[3:]) for row in rows}
         return [stored for stored, _rows in placed(appends, heads, counts)]
+
+    def _append_one(self, connection: Connection, append: Append) -> dict[Place, Head]:
+        ((entry_id, note, body),) = append.rows
+        values = self.key_values(append.key)
+        values.update({"id": entry_id, "note": note, "body": body, "now": now()})
+        (head,) = self._for_one.rows(connection, values)
+        return {append.place: Head(*head)}
 
 
 def _chat_values(counts: dict[Place, int]) -> dict[str, list[Any]]:

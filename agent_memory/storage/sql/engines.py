@@ -70,8 +70,12 @@ def make_sqlite_engine(target: Target, options: EngineOptions) -> Engine:
     return engine
 
 
-def make_async_engine(target: Target, options: EngineOptions) -> AsyncEngine:
+def make_async_engine(target: Target, options: EngineOptions) -> tuple[AsyncEngine, str | None]:
     """Make an async engine for PostgreSQL or MySQL.
+
+    Returns:
+        The engine, and the isolation level to set for transactions, where the engine's own is
+        autocommit: on PostgreSQL most calls are one statement, and switching is not for free.
 
     Raises:
         InvalidRequestError: an engine option is unknown.
@@ -82,15 +86,18 @@ def make_async_engine(target: Target, options: EngineOptions) -> AsyncEngine:
         "hide_parameters": True,
         "pool_timeout": options.timeout,
         "pool_size": 10,
+        # Under MySQL's default, REPEATABLE READ, inserts lock the gaps beside them.
+        "isolation_level": "READ COMMITTED",
+        # Sessions end every transaction themselves; a rollback to be sure is a round trip.
+        "pool_reset_on_return": None,
         "connect_args": _connect_args(target.url.get_driver_name(), options.timeout),
     }
-    if target.family == "mysql":
-        # Under the default, REPEATABLE READ, inserts lock the gaps beside them.
-        ours["isolation_level"] = "READ COMMITTED"
-        # Sessions end every transaction themselves; a rollback to be sure is a round trip.
-        ours["pool_reset_on_return"] = None
-    engine: AsyncEngine = _checked(create_async_engine, target.url, options.merged(ours))
-    return engine
+    merged = options.merged(ours)
+    isolation: str | None = None
+    if target.family == "postgresql":
+        isolation, merged["isolation_level"] = merged["isolation_level"], "AUTOCOMMIT"
+    engine: AsyncEngine = _checked(create_async_engine, target.url, merged)
+    return engine, isolation
 
 
 def _connect_args(driver: str, timeout: float) -> dict[str, Any]:

@@ -108,7 +108,13 @@ class ThreadRunner(Runner):
         # SQLite's own waiting for a lock takes the place of further attempts.
         attempts = 1 if engine.dialect.name == "sqlite" else 4
         session = partial(
-            Session, engine, time.sleep, keep=own, attempts=attempts, patience=patience
+            Session,
+            engine,
+            time.sleep,
+            autocommit=_autocommitting(engine),
+            keep=own,
+            attempts=attempts,
+            patience=patience,
         )
         writing, reading = session(begin=begin), session()
         self._writer = Worker(writing, f"{_NAME}-writer")
@@ -141,17 +147,31 @@ def _sleep_in_greenlet(seconds: float) -> None:
     await_only(asyncio.sleep(seconds))
 
 
-def _greenlet_session(engine: Engine, patience: float) -> Session:
-    return Session(engine, _sleep_in_greenlet, patience=patience)
+def _autocommitting(engine: Engine) -> Engine:
+    # Without BEGIN and COMMIT, a statement to PostgreSQL is one round trip instead of three; on
+    # MySQL switching autocommit on would be a round trip of its own.
+    if engine.dialect.name != "postgresql":
+        return engine
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 class LoopRunner(Runner):
-    """For an async engine of our own: a private thread with one event loop."""
+    """For an async engine of our own: a private thread with one event loop.
 
-    def __init__(self, engine: AsyncEngine, patience: float) -> None:
+    Args:
+        engine: as :func:`make_async_engine` makes it: on PostgreSQL in autocommit mode.
+        isolation: of transactions, where the engine's is none.
+        patience: seconds after which there is no further attempt.
+    """
+
+    def __init__(self, engine: AsyncEngine, isolation: str | None, patience: float) -> None:
         super().__init__(engine.sync_engine)
         self._dispose = engine.dispose
-        self._loop = PrivateLoop(_greenlet_session(engine.sync_engine, patience), _NAME)
+        base = transacting = engine.sync_engine
+        if isolation is not None:
+            transacting = base.execution_options(isolation_level=isolation)
+        session = Session(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
+        self._loop = PrivateLoop(session, _NAME)
 
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(work, key)
@@ -176,7 +196,11 @@ class CallersLoopRunner(Runner):
 
     def __init__(self, engine: AsyncEngine, patience: float) -> None:
         super().__init__(engine.sync_engine)
-        self._loop = CallersLoop(_greenlet_session(engine.sync_engine, patience))
+        base = engine.sync_engine
+        autocommit = _autocommitting(base)
+        self._loop = CallersLoop(
+            Session(base, _sleep_in_greenlet, autocommit=autocommit, patience=patience)
+        )
 
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
         return self._loop.submit(work, key)
@@ -204,4 +228,5 @@ def make_runner(target: Target, options: EngineOptions) -> Runner:
         own = target.engine is None
         engine = target.engine or make_sqlite_engine(target, options)
         return ThreadRunner(engine, own=own, one_thread=target.in_memory, patience=patience)
-    return LoopRunner(make_async_engine(target, options), patience)
+    made, isolation = make_async_engine(target, options)
+    return LoopRunner(made, isolation, patience)

@@ -31,7 +31,8 @@ class Session:
     turns what blocks into what is awaited; so there is one implementation for all engines.
 
     Args:
-        engine: where connections come from.
+        engine: where connections for transactions come from.
+        autocommit: where those for single statements come from; by default the same.
         pause: how to wait so many seconds between attempts.
         begin: a statement that begins a transaction, where SQLAlchemy leaves that to us.
         keep: whether to keep one connection open instead of taking one from the pool each
@@ -45,18 +46,14 @@ class Session:
         engine: Engine,
         pause: Callable[[float], None],
         *,
+        autocommit: Engine | None = None,
         begin: str | None = None,
         keep: bool = False,
         attempts: int = len(_DELAYS) + 1,
         patience: float,
     ) -> None:
         self.engine = engine
-        # Without BEGIN and COMMIT, a statement to PostgreSQL is one round trip instead of three;
-        # on MySQL switching autocommit on would be a round trip of its own.
-        by_itself = engine.dialect.name == "postgresql"
-        self._autocommit = (
-            engine.execution_options(isolation_level="AUTOCOMMIT") if by_itself else engine
-        )
+        self._autocommit = autocommit or engine
         self._pause = pause
         self._begin = begin
         self._keep = keep
