@@ -51,7 +51,7 @@ _BY_CODE: Final = {
     "TransactionInProgressException": _THROTTLED,
     "AccessDeniedException": Verdict(
         retry=False,
-        advice="allow dynamodb:PutItem, GetItem, Query, Scan, BatchWriteItem, DeleteItem and, for "
+        advice="allow dynamodb:PutItem, GetItem, Query, Scan, BatchWriteItem and, for "
         "create_table=True, CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive",
     ),
     "ExpiredTokenException": _CREDENTIALS,

@@ -62,7 +62,7 @@ class DynamoDbChatStorage(ChatStorage):
     (or of its own batch, if that is larger): within these a repeated save is noticed.
 
     **Cost.** A save is 1 request when this object saved to the chat in the last ten minutes, else
-    2. It takes a write unit for each KB of text plus about 0.6 KB, and the second request a read
+    2. It takes a write unit for each KB of text plus about 0.5 KB, and the second request a read
     unit for each 4 KB of the newest item. ``fetch_chat`` of N messages is 1 query for each MB, a
     read unit for each 4 KB in total (reads are strongly consistent). ``fetch_all_chats`` reads
     a session with 1 query for each MB. Listing takes up to 2 queries a chat; listing without a
