@@ -10,12 +10,19 @@ from agent_memory._lazy import lazy_names
 
 if TYPE_CHECKING:
     from agent_memory.adapters.agent_squad import AgentSquadChatStorage, from_agent_squad
+    from agent_memory.adapters.langchain import AgentMemoryChatMessageHistory
     from agent_memory.adapters.openai_agents import AgentMemorySession
 
-__all__ = ["AgentMemorySession", "AgentSquadChatStorage", "from_agent_squad"]
+__all__ = [
+    "AgentMemoryChatMessageHistory",
+    "AgentMemorySession",
+    "AgentSquadChatStorage",
+    "from_agent_squad",
+]
 
 _MODULES = {
     "agent_memory.adapters.agent_squad": ("AgentSquadChatStorage", "from_agent_squad"),
+    "agent_memory.adapters.langchain": ("AgentMemoryChatMessageHistory",),
     "agent_memory.adapters.openai_agents": ("AgentMemorySession",),
 }
 

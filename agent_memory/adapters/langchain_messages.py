@@ -58,6 +58,17 @@ _ROLES: Final[Mapping[str, ParticipantRole]] = {
 _BESIDE: Final = ("name", "tool_call_id")
 """What goes into ``extra``, where every provider's form has it."""
 
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "additional_kwargs": {},
+    "response_metadata": {},
+    "id": None,
+    "name": None,
+    "usage_metadata": None,
+    "artifact": None,
+    "status": "success",
+}
+"""What is not worth storing."""
+
 _CALLS: Final = "tool_calls"
 _INVALID: Final = "invalid_tool_calls"
 _ERRORS: Final = "call_errors"
@@ -122,7 +133,11 @@ def _load(message: BaseMessage, default: Default | None) -> ConversationMessage:
     kind: str = held.pop("type")
     extra = {name: held.pop(name) for name in _BESIDE if held.get(name) is not None}
     calls, invalid = held.pop(_CALLS, []), held.pop(_INVALID, [])
-    own = {name: value for name, value in held.items() if value not in (None, {}, [])}
+    own = {
+        name: value
+        for name, value in held.items()
+        if name not in _DEFAULTS or value != _DEFAULTS[name]
+    }
     role = _role(kind, own)
     shown = {part.id for part in _calls_in(ConversationMessage(role, content))}
     written = [_written(call) for call in [*calls, *invalid] if call.get("id") not in shown]
@@ -137,7 +152,7 @@ def _load(message: BaseMessage, default: Default | None) -> ConversationMessage:
         metadata={_KEY: {"type": kind, **own}},
         usage=_usage(held.get("usage_metadata")),
     )
-    if _read_calls(made) == (calls, invalid):
+    if kind != "ai" or _read_calls(made) == (calls, invalid):
         return made
     # A call that says more, or other things, than providers do is kept as it is too.
     own = {"type": kind, **own, _CALLS: calls, _INVALID: invalid}

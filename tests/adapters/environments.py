@@ -28,6 +28,7 @@ HOME = Path(os.environ.get("AGENT_MEMORY_ADAPTER_VENVS", ROOT / ".venvs"))
 FRAMEWORKS: dict[str, list[str]] = {
     "agent-squad": ["agent-squad[anthropic]"],
     "openai-agents": [],
+    "langchain": ["langchain>=1,<2"],
 }
 
 
