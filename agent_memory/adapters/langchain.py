@@ -12,9 +12,9 @@ from typing import Final
 from agent_memory.adapters.langchain_messages import Default, from_langchain, to_langchain
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.retractions import Retraction
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.in_memory import InMemoryChatStorage
+from agent_memory.storage.retracting import retract_all
 from agent_memory.storage.sync import SyncChatStorage
 
 try:
@@ -78,8 +78,8 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
             raise InvalidRequestError(
                 f"storage must be a ChatStorage, not {type(storage).__name__}"
             )
-        key = ChatKey(user_id, session_id, agent_id)
-        self._ids = (key.user_id, key.session_id, key.agent_id)
+        self._key = ChatKey(user_id, session_id, agent_id)
+        self._ids = (user_id, session_id, agent_id)
         self._storage = storage
         self._limit = max_history_size
         self._erases = erase_on_clear
@@ -114,7 +114,7 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
             self._failed = (given, made)
             await self._storage.save_chat_messages(*self._ids, made)
         except Exception:
-            _log.exception("%d messages of %s were not saved", len(given), self._ids)
+            _log.exception("%d messages of %s were not saved", len(given), self._key)
             raise
         self._failed = None
         self._shown = None
@@ -128,7 +128,7 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
         if self._erases:
             await self._storage.delete_chat(*self._ids)
         else:
-            await self._storage.save_note(*self._ids, Retraction(everything=True).to_note())
+            await retract_all(self._storage, self._key)
         self._shown = None
 
     def _made(self, given: list[BaseMessage]) -> list[ConversationMessage]:

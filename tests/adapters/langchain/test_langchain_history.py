@@ -157,7 +157,9 @@ def test_a_failed_save_after_a_run_is_logged_as_an_error(storage, caplog):
     chat = RunnableWithMessageHistory(FakeListChatModel(responses=["hi"]), factory(flaky))
     assert chat.invoke([HumanMessage("hello")], CONFIG).text == "hi"
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "2 messages of ('u', 's', 'a') were not saved" in errors[0].getMessage()
+    assert (
+        "2 messages of user 'u', session 's', agent 'a' were not saved" in errors[0].getMessage()
+    )
 
 
 async def test_a_chain_with_tools_gets_its_history(storage):
