@@ -108,19 +108,20 @@ class ConversationManager:
             max_summary_tokens=max_summary_tokens,
             max_head_tokens=max_head_tokens,
         )
-        lock = threading.RLock()
+        self._lock = threading.RLock()
         present = None if provider is None else _repairing(provider)
-        self._reader = ViewReader(storage, lock, None, present)
-        self._summarizing = None
+        self._reader = ViewReader(storage, self._lock, None, present)
+        self._tools: Summarizing | None = None
         if summarizer is not None:
-            self._summarizing = Summarizing(
-                SummaryMaker(summarizer, fallback, trigger, limits, self._counter),
-                SummaryInstaller(storage, lock, self._reader, trigger),
-                self._reader,
-                trigger,
-                isinstance(summarizer, SummarizerObject),
-                hooks,
-            )
+            maker = SummaryMaker(summarizer, fallback, trigger, limits, self._counter)
+            decides = isinstance(summarizer, SummarizerObject)
+            self._tools = self._made_with(maker, trigger, hooks, decides=decides)
+
+    def _made_with(
+        self, maker: SummaryMaker, trigger: Trigger, hooks: Hooks, *, decides: bool
+    ) -> Summarizing:
+        installer = SummaryInstaller(self._storage, self._lock, self._reader, trigger)
+        return Summarizing(maker, installer, self._reader, trigger, decides, hooks)
 
     @property
     def storage(self) -> ChatStorage:
@@ -183,7 +184,7 @@ class ConversationManager:
     def _summaries_of(
         self, key: ChatKey, run: OpenRun, records: Sequence[SummaryRecord]
     ) -> MakeSummaries | None:
-        tools = self._summarizing
+        tools = self._tools
         if tools is None:
             return None
         record = records[-1] if records else None

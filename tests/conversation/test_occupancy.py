@@ -11,13 +11,10 @@ from agent_memory import (
     ConversationManager,
     ConversationMessage,
     HeuristicTokenCounter,
-    InMemoryChatStorage,
-    Note,
     SummaryResult,
     Usage,
 )
 from agent_memory.conversation.occupancy import Occupancy
-from agent_memory.storage.retracting import retract_all
 from agent_memory.testing import FlakyChatStorage
 from rig import IDS, KEY, assistant, call, result, texts, user
 
@@ -209,79 +206,6 @@ async def test_c51_what_a_summary_cost_is_not_in_the_context(storage):
     assert run.context_tokens == 110
 
 
-async def test_messages_of_others_count(storage):
-    """Another worker's messages are in the view, so they are in the context."""
-    manager = ConversationManager(storage)
-    run = await manager.start_run(*IDS)
-    run.add(user("ask"))
-    await run.messages()
-    before = run.context_tokens
-    theirs = assistant(LONG)
-    await storage.save_chat_message(*IDS, theirs)
-    assert len(await run.messages()) == 2
-    assert run.context_tokens == before + COUNT(theirs)
-    await run.messages()
-    assert run.context_tokens == before + COUNT(theirs)
-
-
-async def test_runs_at_once_end_with_one_occupancy(storage):
-    """The next run begins with what the last report said and everything since."""
-    manager = ConversationManager(storage)
-    one, two = await manager.start_run(*IDS), await manager.start_run(*IDS)
-    first, second = user("first"), user("second")
-    one.add(first)
-    two.add(second)
-    await one.messages()
-    await two.messages()
-    assert two.context_tokens == estimate([first, second])
-
-
-async def test_a_trim_in_the_middle_of_a_run_is_noticed(storage):
-    """What was reported is not in the context any more."""
-    manager = ConversationManager(storage)
-    await turns(manager, 3, measured=Usage(9_000, 100))
-    run = await manager.start_run(*IDS)
-    run.add(user("ask"))
-    await run.messages()
-    await storage.trim_chat(*IDS, 2)
-    left = await run.messages()
-    assert len(left) == 2
-    assert run.context_tokens == estimate(left)
-
-
-async def test_a_note_from_before_a_trim_is_not_believed(storage):
-    """The thread is another one now."""
-    await turns(ConversationManager(storage), 3, measured=Usage(9_000, 100))
-    await storage.trim_chat(*IDS, 2)
-    run = await ConversationManager(storage).start_run(*IDS)
-    assert run.context_tokens == estimate(await storage.fetch_chat(*IDS))
-
-
-async def test_what_is_retracted_leaves_the_context(storage):
-    """In the middle of a run, and for the next one."""
-    manager = ConversationManager(storage)
-    await turns(manager, 3, measured=Usage(9_000, 100))
-    run = await manager.start_run(*IDS)
-    run.add(user("ask"))
-    await run.messages()
-    await retract_all(storage, KEY)
-    assert await run.messages() == []
-    assert run.context_tokens == 0
-    run.add(more := user("once more"))
-    assert texts(await run.messages()) == ["once more"]
-    assert run.context_tokens == COUNT(more)
-    assert (await manager.start_run(*IDS)).context_tokens == COUNT(more)
-    assert len(await manager.load_transcript(*IDS)) == 8
-
-
-async def test_a_note_of_a_summary_that_is_gone_is_not_believed(storage):
-    """The view is the whole log again, and so is the context."""
-    await turns(ConversationManager(storage, Summarizer()), 3, measured=Usage(30, 10))
-    await storage.summaries().forget_summaries(KEY)
-    run = await ConversationManager(storage).start_run(*IDS)
-    assert run.context_tokens >= estimate(await storage.fetch_chat(*IDS)) // 2 > 40
-
-
 async def test_a_failed_save_is_not_forgotten(storage):
     """The note that comes late tells the same."""
     flaky = FlakyChatStorage(storage, close_inner=False)
@@ -305,54 +229,6 @@ async def test_the_summarizer_is_asked_by_occupancy(storage):
     assert len(seen) == 3
     _, seen = await turn(manager, "three")
     assert heads(seen) == ["SUMMARY", "ask three"]
-
-
-_ODD = [
-    {},
-    {"run_id": "r1"},
-    {"run_id": "r1", "usage": None, "context_tokens": 5},
-    {"run_id": "r1", "usage": [1, 2], "context_tokens": 5},
-    {"run_id": "r1", "usage": {"input_tokens": -1}, "context_tokens": 5},
-    {"run_id": "r1", "usage": {"input_tokens": True}, "context_tokens": 5},
-    {"run_id": "r1", "usage": {"tokens": 3}, "context_tokens": 5},
-    {"run_id": "r1", "usage": {}, "context_tokens": "many"},
-    {"run_id": "r1", "usage": {}, "context_tokens": -5},
-    {"run_id": "r1", "usage": {}, "context_tokens": 1.5},
-    {"run_id": 7, "usage": {}, "context_tokens": 5},
-    {"run_id": "", "usage": {}, "context_tokens": 5},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "record_id": 7},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "floor": None},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "counts": 7},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "counts": {"runs": "all"}},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "counts": {"messages": -1}},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "counts": {"last_run": []}},
-    {"run_id": "r1", "usage": {}, "context_tokens": 5, "position": "last"},
-]
-
-
-@pytest.mark.parametrize("data", _ODD)
-async def test_a_hostile_note_of_that_kind_is_passed_over(data):
-    """An application, or somebody else, may have written it: the one before counts."""
-    storage = InMemoryChatStorage()
-    manager = ConversationManager(storage)
-    await turn(manager, measured=Usage(5_000, 200))
-    await storage.save_note(*IDS, Note("run", data))
-    _, seen = await turn(manager, "again", measured=Usage(6_000, 10))
-    assert len(seen) == 3
-    assert (await manager.start_run(*IDS)).context_tokens == 6_010
-    assert await manager.usage("user") == Usage(11_000, 210)
-    (thread,) = await manager.list_threads()
-    assert (thread.runs, thread.messages) == (2, 4)
-    await storage.save_note(*IDS, Note("run", data))
-    assert (await manager.start_run(*IDS)).context_tokens == 6_010
-
-
-async def test_a_note_with_more_in_it_than_this_version_knows_is_read():
-    """A later version may add to it."""
-    storage = InMemoryChatStorage()
-    data = {"run_id": "r1", "usage": {"input_tokens": 3}, "context_tokens": 5, "new": [1]}
-    await storage.save_note(*IDS, Note("run", data))
-    assert (await ConversationManager(storage).start_run(*IDS)).context_tokens == 5
 
 
 async def test_more_messages_than_are_looked_at_for_a_note_are_estimated(storage):
