@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory import ChatStorage, DynamoDbChatStorage, SqlChatStorage
+from agent_memory import (
+    ChatStorage,
+    DynamoDbChatStorage,
+    FileChatStorage,
+    InMemoryChatStorage,
+    SqlChatStorage,
+)
 
 _HERE = Path(__file__).parent
 
@@ -18,11 +24,27 @@ collect_ignore = [
 ]
 
 
+@pytest.fixture
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], ChatStorage]:
+    """Makes a store of a kind: each time another object over the same medium."""
+
+    def make(kind: str) -> ChatStorage:
+        if kind == "memory":
+            return InMemoryChatStorage()
+        if kind == "file":
+            return FileChatStorage(tmp_path / "chats")
+        if kind == "sqlite":
+            return SqlChatStorage(f"sqlite:///{tmp_path}/chats.db")
+        endpoint = request.getfixturevalue("quick_dynamodb_endpoint")
+        table = request.getfixturevalue("dynamodb_table")
+        return DynamoDbChatStorage(table, endpoint_url=endpoint, create_table=True)
+
+    return make
+
+
 @pytest.fixture(params=["sqlite", "dynamodb"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ChatStorage]:
+def open_store(
+    request: pytest.FixtureRequest, make_store: Callable[[str], ChatStorage]
+) -> Callable[[], ChatStorage]:
     """Gives a new store object over the same medium each time it is called: a restart."""
-    if request.param == "sqlite":
-        return lambda: SqlChatStorage(f"sqlite:///{tmp_path}/chats.db")
-    endpoint = request.getfixturevalue("moto_endpoint")
-    table = request.getfixturevalue("dynamodb_table")
-    return lambda: DynamoDbChatStorage(table, endpoint_url=endpoint, create_table=True)
+    return lambda: make_store(request.param)
