@@ -24,8 +24,11 @@ class ScriptedModel:
     item. What was called and answered is then said.
     """
 
-    def __init__(self, server: ModelServer) -> None:
-        self._ids = itertools.count(1)
+    def __init__(
+        self, server: ModelServer, *, first_id: int = 1, arguments: dict | None = None
+    ) -> None:
+        self._ids = itertools.count(first_id)
+        self._arguments = arguments
         self.inputs: list[list[dict]] = []
         server.default = self
 
@@ -48,12 +51,13 @@ class ScriptedModel:
 
     def _call(self, name: str) -> dict:
         number = next(self._ids)
+        given = self._arguments or {"of": number}
         return {
             "type": "function_call",
             "id": f"fc_{number}",
             "call_id": f"call_{number}",
             "name": name,
-            "arguments": json.dumps({} if name.startswith("transfer_to") else {"of": number}),
+            "arguments": json.dumps({} if name.startswith("transfer_to") else given),
             "status": "completed",
         }
 
