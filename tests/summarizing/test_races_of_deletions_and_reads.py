@@ -134,6 +134,20 @@ async def test_a_chat_deleted_while_it_is_loaded_stays_deleted(rig):
     assert await rig.view() == []
 
 
+async def test_a_chat_deleted_while_its_view_is_made_anew_stays_deleted(rig):
+    """No compaction follows that would notice: what was read before is not taken over."""
+    await rig.active(7)
+    await rig.inner.trim_chat(*IDS, 3)
+    await rig.talk(1)  # its answer tells of another floor: the view is void
+    gate = rig.inner.hold("read", "after")
+    fetching = begin(rig.view())
+    await gate.reached()
+    await rig.storage.delete_chat(*IDS)
+    gate.open()
+    assert await fetching == []
+    assert await rig.view() == []
+
+
 async def test_a_chat_deleted_while_a_view_catches_up_stays_deleted():
     """So it is with the read of what other writers stored."""
     rig = Rig(GatedChatStorage(InMemoryChatStorage()), shared=True)
