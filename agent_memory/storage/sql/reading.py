@@ -32,7 +32,7 @@ def read(
 ) -> LogSlice:
     """Read a part of one chat's log, in one statement."""
     values = {**statements.key_values(key), "after": after}
-    statement = statements.read
+    statement = statements.read if after else statements.read_all
     if first is not None:
         statement, values["first"] = statements.read_first, first
     elif last is not None:

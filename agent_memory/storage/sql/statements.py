@@ -16,6 +16,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    true,
     tuple_,
     update,
 )
@@ -180,8 +181,8 @@ class Statements(StatementSet):
         return self._adding(self.tables.entries)
 
     @cached_property
-    def read(self) -> Statement:
-        """Read a log above `after`: chat, floor, position, body; a null body if it is empty.
+    def read_all(self) -> Statement:
+        """Read a log: chat, floor, position, body; one row with nulls if it is empty.
 
         Head and entries come from one statement, hence from one snapshot: a delete between the
         two never pairs an old floor with new rows.
@@ -189,30 +190,45 @@ class Statements(StatementSet):
         return self._reading()
 
     @cached_property
+    def read(self) -> Statement:
+        """Read as :attr:`read_all`, above `after`."""
+        # Apart from `read_all`: a plan that PostgreSQL keeps for both would be bad for one.
+        return self._reading(self.tables.entries.c.position > self._bigint("after"))
+
+    @cached_property
     def read_first(self) -> Statement:
         """Read as :attr:`read`, the oldest `first` at most."""
+        position = self.tables.entries.c.position
         chats, after = self.tables.chats.c, self._bigint("after")
         start = case((chats.floor > after, chats.floor), else_=after)
-        return self._reading(self.tables.entries.c.position <= start + self._bigint("first"))
+        bounds = position > after, position <= start + self._bigint("first")
+        return self._reading(*bounds, limit="first", order=position.asc())
 
     @cached_property
     def read_last(self) -> Statement:
         """Read as :attr:`read`, the newest `newest` at most."""
         # A log has no gaps, so that places can be counted out; no engine has to sort for it.
+        position = self.tables.entries.c.position
         start, after = self.tables.chats.c.last - self._bigint("newest"), self._bigint("after")
         # One lower bound: of two, SQLite begins at the first, and steps over the whole log.
-        return self._reading(start=case((start > after, start), else_=after))
+        above = position > case((start > after, start), else_=after)
+        return self._reading(above, limit="newest", order=position.desc())
 
     def _reading(
-        self, *bounds: ColumnElement[bool], start: ColumnElement[int] | None = None
+        self, *bounds: ColumnElement[bool], limit: str | None = None, order: Any = None
     ) -> Statement:
         chats, entries = self.tables.chats, self.tables.entries
-        mine = entries.c.chat == chats.c.number
-        above = entries.c.position > (self._bigint("after") if start is None else start)
-        joined = chats.outerjoin(entries, and_(mine, above, *bounds))
-        columns = chats.c.number, chats.c.floor, entries.c.position, entries.c.body
+        wanted = and_(entries.c.chat == chats.c.number, *bounds)
+        part: Any = entries
+        if limit is not None and self.family == "postgresql":
+            # It would guess that a third of the log is asked for, and read the whole table; a
+            # limit in the index's own order makes it use the index.
+            limited = select(entries.c.position, entries.c.body).where(wanted).order_by(order)
+            part, wanted = limited.limit(self._bigint(limit)).lateral("part"), and_(true())
+        joined = chats.outerjoin(part, wanted)
+        columns = chats.c.number, chats.c.floor, part.c.position, part.c.body
         reading = select(*columns).select_from(joined).where(*self._key_is())
-        return self._compile(reading.order_by(entries.c.position))
+        return self._compile(reading.order_by(part.c.position))
 
     @cached_property
     def read_session(self) -> Statement:
