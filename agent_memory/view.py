@@ -268,15 +268,19 @@ class ChatView:
         return window.copy()
 
     def _window(self, limit: int) -> list[ConversationMessage]:
-        # In a chat of leading system messages alone these are the newest, and shown as such.
-        leading = self._leading if self._leading < len(self._tail) else 0
-        head = [*self.head, *self._tail[:leading]]
+        leading = self._leading
+        head, block = [*self.head, *self._tail[:leading]], list(self.block)
         rest = self._tail[leading:]
+        # In a chat of system messages alone, or one whose tail was retracted, others are newest.
+        if not rest:
+            rest, block = block, rest
+        if not rest:
+            rest, head = head, rest
         groups = turns.group(rest)
         start = groups.pop().start if groups else len(rest)
         room = limit - (len(rest) - start)
         shown: list[ConversationMessage] = []
-        for part in (head, self.block):
+        for part in (head, block):
             if len(part) <= room:
                 shown += part
                 room -= len(part)

@@ -216,8 +216,11 @@ class World:
             return  # deleted or retracted meanwhile: both answers are right
         self.wrong += torn(view, shown_now)
         newest = max((message.position or 0 for message in view), default=0)
-        if shown_before and shown_before[-1].position > newest:
+        none_retracted = before.messages == shown_before
+        if shown_before and none_retracted and shown_before[-1].position > newest:
             self.wrong.append(f"{shown_before[-1].id} is the newest and not shown")
+        if shown_before and not view:
+            self.wrong.append("nothing is shown")
         if limit is not None:
             self.wrong += disorder(view)
             return

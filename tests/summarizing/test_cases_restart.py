@@ -3,51 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from functools import partial
 
 import pytest
 
-from agent_memory import (
-    CorruptedRecordError,
-    FileChatStorage,
-    InMemoryChatStorage,
-    SqlChatStorage,
-    WrapperChatStorage,
-)
-from agent_memory.testing import CountingChatStorage, GatedChatStorage, ScriptedSummarizer
-from rig import IDS, KEY, Rig, call, dialogue, names, result, system, texts, user, violations
-
-
-@pytest.fixture(params=["memory", "sqlite", "file"])
-async def reopen(request, tmp_path):
-    """Gives a new storage object over the same medium, as the next process has it."""
-    memory = InMemoryChatStorage()
-    make = {
-        "memory": lambda: _Kept(memory),
-        "sqlite": partial(SqlChatStorage, f"sqlite:///{tmp_path / 'chats.db'}"),
-        "file": partial(FileChatStorage, tmp_path / "chats"),
-    }[request.param]
-    opened = []
-
-    def again():
-        opened.append(make())
-        return opened[-1]
-
-    yield again
-    for storage in opened:
-        await storage.aclose()
-
-
-class _Kept(WrapperChatStorage):
-    """Memory that several processes would share, if there were such a thing."""
-
-    def __init__(self, storage):
-        super().__init__(storage, close_inner=False)
-
-    @property
-    def scope(self):
-        return "host"
+from agent_memory.testing import CountingChatStorage, ScriptedSummarizer
+from rig import IDS, KEY, Rig, call, dialogue, names, result, system, user, violations
 
 
 async def conserved(rig):
@@ -178,70 +138,6 @@ async def test_c39_deleted_text_does_not_come_back_in_another_worker(reopen):
     assert violations(view, new) == []
     await two.save(user(id="more"))
     await conserved(two)
-
-
-async def test_summaries_that_another_worker_forgot_are_made_anew_from_raw(reopen):
-    """Whoever still shows one notices at its next summary, and keeps records again."""
-    one, two = Rig(reopen()), Rig(reopen())
-    await one.active(7)
-    await two.view()
-    await one.storage.rebuild(*IDS)
-    for number in range(8, 14):
-        await two.save(*dialogue(1, start=number))
-    view = await conserved(two)
-    (record,) = await one.inner.summaries().list_summaries(KEY)
-    assert (record.replaces, record.covered.first) == (None, 1)
-    third = Rig(reopen())
-    assert await third.view() == view
-    assert third.calls == []
-
-
-# ------------------------------------------------------------------------- C60, C61
-
-
-async def test_c60_a_crash_between_answer_and_record_is_as_if_it_had_never_run(reopen):
-    """The next process finds the log, and asks for a summary itself."""
-    first = Rig(GatedChatStorage(reopen()))
-    await first.save(*dialogue(7))
-    gate = first.inner.hold("save_summary", "before")
-    fetching = asyncio.create_task(first.view())
-    await gate.reached()
-    (flight,) = first.storage._views._buffers.flights
-    flight.task.cancel()
-    await fetching
-    second = Rig(reopen())
-    assert names(await conserved(second)) == ["S", "m6", "m7"]
-    assert (len(second.calls), second.events[0].restored) == (1, False)
-
-
-class _Corrupt(WrapperChatStorage):
-    """A store whose newest record cannot be read, as one of a newer version."""
-
-    def summaries(self):
-        inner = super().summaries()
-
-        class Summaries(type(inner)):
-            async def load_summary(self, key):
-                raise CorruptedRecordError("written by version 99", key=key, location="row 1")
-
-        records = Summaries.__new__(Summaries)
-        records.__dict__.update(getattr(inner, "__dict__", {}))
-        for name in getattr(type(inner), "__slots__", ()):
-            if hasattr(inner, name):
-                object.__setattr__(records, name, getattr(inner, name))
-        return records
-
-
-async def test_c61_a_record_that_cannot_be_read_is_ignored_with_a_warning(reopen, caplog):
-    """The view is made from raw, and the chat goes on."""
-    await Rig(reopen()).active(7)
-    rig = Rig(_Corrupt(reopen()))
-    with caplog.at_level(logging.WARNING, "agent_memory"):
-        assert names(await conserved(rig)) == ["S", "m6", "m7"]
-    assert "version 99" in caplog.text
-    for number in range(8, 30):
-        await rig.save(*dialogue(1, start=number))
-    assert texts(await conserved(rig))[-1] == "say 29"
 
 
 # ------------------------------------------------------------------------- C62

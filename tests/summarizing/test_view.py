@@ -186,6 +186,15 @@ def test_a_chat_of_system_messages_alone_shows_its_newest():
     assert names(view_of([system(id="s1"), system(id="s2")]).newest(1)) == ["s2"]
 
 
+def test_a_view_without_a_tail_shows_the_newest_of_its_block():
+    """Its tail was retracted: a limit does not leave it empty."""
+    view = shortened([system(id="s"), *dialogue(6)])
+    view.block = (*view.block, *placed([user(id="kept")], after=3))
+    del view._tail[:]
+    view._rebuild()
+    assert [names(view.newest(limit)) for limit in (1, 2)] == [["kept"], ["s", "kept"]]
+
+
 def test_a_limited_view_follows_what_is_appended():
     """A window computed before is not shown again afterwards."""
     view = view_of(dialogue(4))
