@@ -49,8 +49,8 @@ def retraction_of(entry: Entry) -> Retraction | None:
     """Return what an entry retracts; None for any that is no such note, or a malformed one."""
     if not isinstance(entry, Note) or entry.kind != RETRACTED:
         return None
-    ids: Any = entry.data.get("ids", [])
-    if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
+    ids = _strings(entry.data.get("ids", []))
+    if ids is None:
         return None
     hidden: tuple[int, int] | None = None
     match entry.data.get("hidden"):
@@ -58,7 +58,14 @@ def retraction_of(entry: Entry) -> Retraction | None:
             hidden = (first, last)
         case _:
             pass
-    return Retraction(frozenset(ids), entry.data.get("everything") is True, hidden)
+    return Retraction(ids, entry.data.get("everything") is True, hidden)
+
+
+def _strings(value: Any) -> frozenset[str] | None:
+    held: Any = value
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in held):
+        return None
+    return frozenset(held)
 
 
 def retracted_ids(entries: Iterable[Entry]) -> frozenset[str]:

@@ -76,7 +76,7 @@ async def _newest_shown(
     """Return the newest message that no note retracts, and what retracts it."""
     size = _FIRST_LOOK
     log = await storage._read(key, last=size)
-    entries, floor = log.entries, log.floor
+    entries: Sequence[Entry] = log.entries
     last = (entries[-1].position or 0) if entries else 0
     search = _Search(last + 1)
     while entries:
@@ -84,7 +84,7 @@ async def _newest_shown(
         if message is not None:
             return message, search.retraction_of(message, last)
         size = min(2 * size, _PAGE)
-        after = max(floor, search.passed - 1 - size)
+        after = max(log.floor, search.passed - 1 - size)
         count = search.passed - 1 - after
         entries = (await storage._read(key, after=after, first=count)).entries if count > 0 else []
     return None
@@ -100,7 +100,7 @@ class _Search:
     """
 
     passed: int
-    gone: set[str] = attrs.field(factory=set)
+    gone: set[str] = attrs.field(factory=set[str])
 
     def look_at(self, entries: Sequence[Entry]) -> ConversationMessage | None:
         """Return the newest message among the entries that is shown."""
