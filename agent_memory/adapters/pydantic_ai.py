@@ -1,0 +1,249 @@
+"""Pydantic AI: message history to and from any store, and a history processor.
+
+Written for pydantic-ai 2.x::
+
+    history = AgentMemoryHistory(storage, user_id="alice", session_id="s1")
+    agent = Agent(model, capabilities=[ProcessHistory(history.process)])
+
+    result = await agent.run("Hello", message_history=await history.messages())
+    await history.save(result.new_messages())
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from agent_memory.adapters.pydantic_ai_messages import (
+    MARK,
+    Dumped,
+    dump_all,
+    identity_of,
+    load,
+    system_id,
+)
+from agent_memory.errors import InvalidRequestError, MissingDependencyError
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.retracting import retract_all
+
+try:
+    from pydantic_ai import ModelMessagesTypeAdapter, RunContext
+    from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
+    from pydantic_core import PydanticSerializationError
+except ImportError as error:
+    raise MissingDependencyError("pydantic-ai-slim", "pydantic-ai") from error
+
+__all__ = ["AgentMemoryHistory", "from_pydantic_ai", "history_processor", "to_pydantic_ai"]
+
+_KNOWN: Final = 64  # how many of the newest stored messages a save looks through
+
+Processor: TypeAlias = Callable[
+    [RunContext[Any], list[ModelMessage]], Awaitable[list[ModelMessage]]
+]
+
+
+# ------------------------------------------------------------------------------- conversion
+
+
+def from_pydantic_ai(messages: Iterable[ModelMessage]) -> list[ConversationMessage]:
+    """Make messages of Pydantic AI's; :func:`to_pydantic_ai` gives equal ones back.
+
+    They are as equal as ``ModelMessagesTypeAdapter`` makes them: a tool's result that is an
+    object of yours comes back as the data it was dumped to. What models understand is
+    ``content`` in Anthropic's form; the rest goes to ``metadata["pydantic_ai"]``. A request that
+    begins with a system prompt becomes two messages, so that summaries leave the prompt alone.
+    Ids follow from what a message says, in which run, and when: converted again, it has the same.
+
+    Raises:
+        InvalidRequestError: something is no message, or cannot be dumped.
+    """
+    dumps = _dump(list(messages))
+    named = zip(dumps, _names(dumps), strict=True)
+    return [message for dump, name in named for message in load(dump, name)]
+
+
+def to_pydantic_ai(messages: Iterable[ConversationMessage]) -> list[ModelMessage]:
+    """Make Pydantic AI's messages, exactly those that :func:`from_pydantic_ai` was given.
+
+    A message of any other origin (a summary, one in a provider's own form) is converted by what
+    it says; its ``metadata["agent_memory_id"]`` is the id it has here.
+    """
+    return _validated(dump_all(messages))
+
+
+def _dump(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
+    for index, message in enumerate(messages):
+        if not isinstance(message, ModelRequest | ModelResponse):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidRequestError(
+                f"message {index} must be a ModelRequest or ModelResponse, "
+                f"not {type(message).__name__}"
+            )
+    try:
+        dumps: list[dict[str, Any]] = ModelMessagesTypeAdapter.dump_python(
+            list(messages), mode="json"
+        )
+        return dumps
+    except (PydanticSerializationError, ValueError) as error:
+        raise InvalidRequestError(f"a message cannot be dumped: {error}") from error
+
+
+def _validated(dumps: Sequence[Dumped]) -> list[ModelMessage]:
+    # As JSON, because only there bytes are read as the base64 text that they were dumped to.
+    text = json.dumps([dumped.dump for dumped in dumps])
+    return ModelMessagesTypeAdapter.validate_json(text)
+
+
+def _names(dumps: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The messages' ids. Equal ones in one list are several all the same: they are numbered."""
+    counts: Counter[str] = Counter()
+    names: list[str] = []
+    for name in map(identity_of, dumps):
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
+    return names
+
+
+# ---------------------------------------------------------------------------------- history
+
+
+class AgentMemoryHistory:
+    """One chat of any store as the message history of Pydantic AI's agents.
+
+    Over a :class:`~agent_memory.SummarizingChatStorage` an agent is given the short view, while
+    the store keeps every message. It holds nothing but the ids; make one wherever you need one.
+
+    Args:
+        storage: any store; it is never closed from here.
+        user_id, session_id, agent_id: which chat.
+        max_history_size: at most so many messages are shown, the newest; None for all of the view.
+
+    Every method raises what the store's own raise (:class:`~agent_memory.ChatStorage`).
+
+    Raises:
+        InvalidRequestError: an id is none, or `storage` is no store.
+    """
+
+    def __init__(
+        self,
+        storage: ChatStorage,
+        *,
+        user_id: str,
+        session_id: str,
+        agent_id: str = "assistant",
+        max_history_size: int | None = None,
+    ) -> None:
+        if not isinstance(storage, ChatStorage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidRequestError(
+                f"storage must be a ChatStorage, not {type(storage).__name__}"
+            )
+        self._key = ChatKey(user_id, session_id, agent_id)
+        self._ids = (user_id, session_id, agent_id)
+        self._storage = storage
+        self._limit = max_history_size
+
+    async def messages(self) -> list[ModelMessage]:
+        """Return what a run should start with, as its ``message_history``."""
+        return to_pydantic_ai(await self._storage.fetch_chat(*self._ids, self._limit))
+
+    async def save(self, messages: Sequence[ModelMessage]) -> None:
+        """Append those messages that the chat does not have yet, in one atomic step.
+
+        Call it after each run; it may be called with the same messages again, and with all
+        messages of a run that began with :meth:`messages`. What was made for a view (a summary)
+        is never saved.
+
+        Args:
+            messages: ``result.new_messages()`` or ``result.all_messages()``.
+
+        Raises:
+            InvalidRequestError: a message cannot be stored; none is.
+        """
+        given = _Given(messages)
+        await self._add(given, {m.id for m in await self._storage.fetch_chat(*self._ids, _KNOWN)})
+
+    async def process(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """Save what is new and return the view: a history processor.
+
+        It runs before each request to the model, so that a run of many tool rounds is saved and
+        kept short while it goes on. The request that is about to be sent is passed on as it is
+        and saved the next time: Pydantic AI still fills it in. So the last reply of a run, which
+        no request follows, has to be saved with :meth:`save`.
+
+        Args:
+            messages: the history of the run so far, ending in the request to be sent.
+        """
+        before, sending = messages[:-1], messages[-1:]
+        given = _Given(before)
+        view = await self._storage.fetch_chat(*self._ids, self._limit)
+        if await self._add(given, {message.id for message in view}):
+            view = await self._storage.fetch_chat(*self._ids, self._limit)
+        return [*given.instead_of(dump_all(view)), *sending]
+
+    async def clear(self, *, erase: bool = False) -> None:
+        """Forget the chat.
+
+        Args:
+            erase: False: the messages stay in the log, and a note hides them from every view.
+                True: they are deleted for good.
+        """
+        if erase:
+            await self._storage.delete_chat(*self._ids)
+        else:
+            await retract_all(self._storage, self._key)
+
+    async def _add(self, given: _Given, known: set[str]) -> bool:
+        new = given.after(known)
+        if new:
+            await self._storage.save_chat_messages(*self._ids, new)
+        return bool(new)
+
+
+def history_processor(choose: Callable[[RunContext[Any]], AgentMemoryHistory]) -> Processor:
+    """Make a history processor for an agent that serves many chats.
+
+    Args:
+        choose: gives a run's history; say, ``lambda ctx: ctx.deps.history``.
+    """
+
+    async def process(ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
+        return await choose(ctx).process(messages)
+
+    return process
+
+
+class _Given:
+    """Messages that Pydantic AI handed over, each with its id."""
+
+    def __init__(self, messages: Sequence[ModelMessage]) -> None:
+        self._messages = list(messages)
+        self._dumps = _dump(self._messages)
+        self._names = _names(self._dumps)
+
+    def after(self, known: set[str]) -> list[ConversationMessage]:
+        """Those behind the newest one that is known. What comes before it was saved before it."""
+        start = len(self._names)
+        while start and self._names[start - 1] not in known:
+            start -= 1
+        new: list[ConversationMessage] = []
+        for dump, name in zip(self._dumps[start:], self._names[start:], strict=True):
+            if MARK not in (dump.get("metadata") or {}):
+                new += load(dump, name)
+        return new
+
+    def instead_of(self, view: Sequence[Dumped]) -> list[ModelMessage]:
+        """A view, with the objects handed over in place of their stored copies.
+
+        Pydantic AI may have changed them since, as it does with dynamic system prompts.
+        """
+        mine: dict[str, ModelMessage] = {}
+        for name, message in zip(self._names, self._messages, strict=True):
+            mine[name] = message
+            prompts = [part for part in message.parts if isinstance(part, SystemPromptPart)]
+            if prompts and len(prompts) < len(message.parts):
+                lone = system_id(name)
+                mine.setdefault(lone, ModelRequest(parts=prompts, metadata={MARK: lone}))
+        stored = _validated(view)
+        return [mine.get(dumped.id, message) for dumped, message in zip(view, stored, strict=True)]
