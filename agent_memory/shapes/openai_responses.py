@@ -133,7 +133,7 @@ def _read_output(item: Block, kind: str) -> Part:
         id=call_id,
         name=as_id(item.get("name")),
         payload=given,
-        is_error=item.get("status") in _FAILED,
+        is_error=as_id(item.get("status")) in _FAILED,
         hosted=kind in _HOSTED_OUTPUTS or item.get("execution") == "server",
         inner=inner,
         raw=item,

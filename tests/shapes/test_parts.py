@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_exact_roundtrip import ANTHROPIC, BEDROCK, CHAT, FUNCTIONS, RESPONSES
 
@@ -204,6 +204,7 @@ HOSTILE = st.recursive(
     extra=st.dictionaries(NAMES, HOSTILE, max_size=3),
     role=st.sampled_from([role.value for role in ParticipantRole]),
 )
+@example({"type": "custom_tool_call_output", "status": []}, {}, "user")  # found by search
 def test_odd_content_never_raises(content, extra, role):
     """Whatever is stored can be looked at, and sent back as it came where it fits nowhere."""
     message = ConversationMessage(role, content, extra=extra)

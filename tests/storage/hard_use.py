@@ -121,12 +121,12 @@ class HardSoak(HardUse):
 def kill_writer(order: Order, moments: random.Random) -> list[tuple[int, int]]:
     """Start a writer, kill it after a random number of acknowledgements, return them all."""
     process = start(order)
-    acknowledged = []
-    for _ in range(moments.randrange(1, 30)):
-        number, position = process.stdout.readline().split()
-        acknowledged.append((int(number), int(position)))
-    process.kill()
-    return acknowledged + answers(process)
+    try:
+        lines = [process.stdout.readline().split() for _ in range(moments.randrange(1, 30))]
+    finally:
+        process.kill()
+        rest = answers(process)
+    return [(int(number), int(position)) for number, position in lines] + rest
 
 
 def whole_batches(stored: list[ConversationMessage]) -> list[tuple[str, int, int]]:
