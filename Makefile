@@ -6,6 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # More arguments for pytest or the command, as in: make test ARGS="-k sqlite"
 ARGS ?=
+# Each of so many processes has engines of its own.
+JOBS ?= auto --maxprocesses 4
 
 .PHONY: help demo test soak lint bench build engines adapters clean
 
@@ -36,7 +38,7 @@ adapters: $(BIN)/python
 	$(BIN)/python tests/adapters/environments.py
 
 test: engines adapters
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 soak: engines
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
