@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from agent_memory.audit.chunks import Bad
-from agent_memory.audit.landing import is_unreadable
+from agent_memory.audit.damage import is_unreadable
 from agent_memory.audit.pages import pages
 from agent_memory.audit.relocating import without_hints
 from agent_memory.messages import ChatKey

@@ -21,6 +21,7 @@ import attrs
 
 from agent_memory.audit.chunks import Bad, Chunk, Piece
 from agent_memory.audit.copying import records_of
+from agent_memory.audit.damage import damage_in, is_unreadable
 from agent_memory.audit.lines import Line, Reader
 from agent_memory.audit.pages import PAGE, PAGE_BYTES, pages
 from agent_memory.audit.visible import safe_json
@@ -91,10 +92,10 @@ async def _chat_lines(
         floor = part.floor
         for entry in part.entries:
             last = entry.position or last
-            if isinstance(entry, Note) and entry.kind == "corrupted":
-                yield Bad(str(entry.data.get("location")), str(entry.data.get("error")))
-                where = json.dumps(entry.data["location"])
-                yield Piece(f'{start}{last},"unreadable":{where}}}\n', 1)
+            if is_unreadable(entry):
+                bad = damage_in(entry, f"position {last}")
+                yield bad
+                yield Piece(f'{start}{last},"unreadable":{json.dumps(bad.place)}}}\n', 1)
             else:
                 yield Piece(_line(start, entry), 1)
     records = [encode_record(record) for record in await records_of(storage, info, floor)]

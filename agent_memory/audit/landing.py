@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 import attrs
 
 from agent_memory.audit.chunks import Bad, Chunk
+from agent_memory.audit.damage import damage_in, is_unreadable
 from agent_memory.audit.known import KnownIds, payload_digest
 from agent_memory.audit.pages import pages
-from agent_memory.audit.relocating import relocated, without_hints
+from agent_memory.audit.relocating import relocated, speaks_of_positions, without_hints
 from agent_memory.errors import (
     CorruptedRecordError,
     InvalidRequestError,
@@ -58,15 +58,16 @@ class Positions:
         return None
 
 
-def is_unreadable(entry: Entry) -> bool:
-    """Whether a store has made this note in place of an entry that it cannot read."""
-    return isinstance(entry, Note) and entry.kind == "corrupted"
-
-
-def _told(entry: Entry, place: str) -> Bad:
-    data: Mapping[str, Any] = entry.data if isinstance(entry, Note) else {}
-    where = str(data.get("location") or place)
-    return Bad(where, str(data.get("error", "it cannot be read")))
+def _apart(chunk: Chunk, indices: Sequence[int]) -> Iterator[list[int]]:
+    """Part a batch before entries that speak of positions, so that these are known by then."""
+    batch: list[int] = []
+    for index in indices:
+        if batch and speaks_of_positions(chunk.entries[index]):
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
 
 
 class Landing:
@@ -106,13 +107,13 @@ class Landing:
         fresh: list[int] = []
         for index, entry in enumerate(chunk.entries):
             if is_unreadable(entry):
-                self._on_bad(_told(entry, chunk.place(index)))
+                self._on_bad(damage_in(entry, chunk.place(index)))
             elif self._walked and self._known is None:
                 fresh.append(index)
             else:
                 await self._look(chunk, index, fresh)
-        if fresh:
-            await self._store(chunk, fresh)
+        for batch in _apart(chunk, fresh):
+            await self._store(chunk, batch)
 
     async def close(self) -> None:
         """Let go of what was held."""

@@ -15,6 +15,11 @@ _HINT: Final = "hidden"
 """In a retraction: between which positions nothing is shown any more; a hint, for speed."""
 
 
+def speaks_of_positions(entry: Entry) -> bool:
+    """Whether an entry holds a hint in positions."""
+    return isinstance(entry, Note) and entry.kind == RETRACTED and _HINT in entry.data
+
+
 def relocated(entry: Entry, place_of: Callable[[int], int | None]) -> Entry:
     """Return an entry as it may lie in another log: without a hint that misleads there.
 
@@ -22,7 +27,7 @@ def relocated(entry: Entry, place_of: Callable[[int], int | None]) -> Entry:
         entry: a message or note of the source.
         place_of: gives the position in the target for one in the source, None if unknown.
     """
-    if not isinstance(entry, Note) or entry.kind != RETRACTED or _HINT not in entry.data:
+    if not isinstance(entry, Note) or not speaks_of_positions(entry):
         return entry
     hidden: Any = entry.data[_HINT]
     if all(place_of(position) == position for position in as_list(hidden)):
@@ -32,7 +37,7 @@ def relocated(entry: Entry, place_of: Callable[[int], int | None]) -> Entry:
 
 def without_hints(entry: Entry) -> Entry:
     """Return an entry without what two copies of it may differ in."""
-    if not isinstance(entry, Note) or entry.kind != RETRACTED or _HINT not in entry.data:
+    if not isinstance(entry, Note) or not speaks_of_positions(entry):
         return entry
     data = {name: value for name, value in entry.data.items() if name != _HINT}
     bare = attrs.evolve(entry, data=data)

@@ -7,12 +7,12 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from agent_memory.audit.landing import is_unreadable
+from agent_memory.audit.damage import damage_in, is_unreadable
 from agent_memory.audit.pages import pages
 from agent_memory.audit.pairing import CallWatch
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import ChatInfo, Entry, Note, SummaryRecord
+from agent_memory.records import ChatInfo, Entry, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 
 Check: TypeAlias = Literal["positions", "records", "medium", "exchanges", "summaries"]
@@ -85,15 +85,14 @@ async def verify(
         on_progress: told how many entries were read, piece by piece.
     """
     done = verified or Verified()
-    told: set[str] = set()
+    has_own = isinstance(storage, _Checks)
     if isinstance(storage, _Checks):
         async for problem in storage.verify(user_id, session_id, None):
-            told.add(problem.location)
             yield Finding(problem.key, "medium", problem.location, problem.reason)
     async for info in storage.list_chats(user_id, session_id):
         done.chats += 1
         async for finding in _verify_chat(storage, info, done, on_progress):
-            if finding.location not in told:
+            if finding.check != "records" or not has_own:  # it has told of these already
                 yield finding
 
 
@@ -160,9 +159,8 @@ class _Chat:
         if position in self._wanted:
             self._kept[position] = entry
         if is_unreadable(entry):
-            data = entry.data if isinstance(entry, Note) else None
-            where = str(data["location"]) if data else f"position {position}"
-            yield Finding(self._key, "records", where, str(data["error"]) if data else "")
+            bad = damage_in(entry, f"position {position}")
+            yield Finding(self._key, "records", bad.place, bad.reason)
         elif isinstance(entry, ConversationMessage):
             for reason in self._calls.look(entry):
                 yield self._finding("exchanges", position, reason)
