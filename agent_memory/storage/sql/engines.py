@@ -104,9 +104,15 @@ def _connect_args(driver: str, timeout: float) -> dict[str, Any]:
     if driver == "asyncpg":
         return {"timeout": timeout, "command_timeout": timeout}
     if driver == "asyncmy":
-        seconds = max(1, round(timeout))
-        waits = f"SET innodb_lock_wait_timeout = {seconds}"
-        return {"connect_timeout": timeout, "read_timeout": timeout + 1, "init_command": waits}
+        settings = (
+            f"innodb_lock_wait_timeout = {max(1, round(timeout))}",
+            "sql_mode = 'STRICT_ALL_TABLES'",  # nothing is cut short in silence
+        )
+        return {
+            "connect_timeout": timeout,
+            "read_timeout": timeout + 1,
+            "init_command": f"SET {', '.join(settings)}",
+        }
     return {}
 
 

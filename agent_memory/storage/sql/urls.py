@@ -86,7 +86,7 @@ def parse_target(url_or_engine: object) -> Target:
     dialect = _dialect(url)
     family = _family(dialect.name)
     _import_driver(url, dialect)
-    if family != "sqlite" and not dialect.is_async:
+    if family != "sqlite" and not dialect.get_async_dialect_cls(url).is_async:
         raise InvalidRequestError(
             f"{url.drivername!r} is a blocking driver; write {url.get_backend_name()}:// for "
             "the store's own, or pass a SQLAlchemy Engine that uses it"
