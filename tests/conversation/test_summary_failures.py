@@ -90,7 +90,7 @@ async def test_a_fallback_stands_in(storage, server, llm):
 
 async def test_c37_a_summarizer_that_hangs_is_given_up(storage):
     """The run goes on, and no other run asks while the call is still there."""
-    stuck = asyncio.Event()
+    stuck = asyncio.Event()  # set whatever happens: the loop could not end otherwise
 
     async def hang(_messages, _tokens):
         while not stuck.is_set():
@@ -101,10 +101,12 @@ async def test_c37_a_summarizer_that_hangs_is_given_up(storage):
 
     summarizer = Summarizer(hang)
     manager = ConversationManager(storage, summarizer, summarizer_timeout=0.01)
-    await turns(manager, 6, text="x")
+    try:
+        await turns(manager, 6, text="x")
+    finally:
+        stuck.set()
     assert len(summarizer.calls) == 1
     assert len(await storage.fetch_chat(*IDS)) == 12
-    stuck.set()
     await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
 
