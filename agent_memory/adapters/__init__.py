@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from agent_memory.adapters.agent_squad import AgentSquadChatStorage, from_agent_squad
     from agent_memory.adapters.langchain import AgentMemoryChatMessageHistory
     from agent_memory.adapters.openai_agents import AgentMemorySession
+    from agent_memory.adapters.pydantic_ai import AgentMemoryHistory
 
 __all__ = [
     "AgentMemoryChatMessageHistory",
+    "AgentMemoryHistory",
     "AgentMemorySession",
     "AgentSquadChatStorage",
     "from_agent_squad",
@@ -24,6 +26,7 @@ _MODULES = {
     "agent_memory.adapters.agent_squad": ("AgentSquadChatStorage", "from_agent_squad"),
     "agent_memory.adapters.langchain": ("AgentMemoryChatMessageHistory",),
     "agent_memory.adapters.openai_agents": ("AgentMemorySession",),
+    "agent_memory.adapters.pydantic_ai": ("AgentMemoryHistory",),
 }
 
 __getattr__, __dir__ = lazy_names(

@@ -22,10 +22,11 @@ from agent_memory.adapters.pydantic_ai_messages import (
     dump_all,
     identity_of,
     load,
+    parts_of,
     system_id,
 )
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.retracting import retract_all
 
@@ -161,8 +162,7 @@ class AgentMemoryHistory:
         Raises:
             InvalidRequestError: a message cannot be stored; none is.
         """
-        given = _Given(messages)
-        await self._add(given, {m.id for m in await self._storage.fetch_chat(*self._ids, _KNOWN)})
+        await self._add(_Given(messages), await self._storage.fetch_chat(*self._ids, _KNOWN))
 
     async def process(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Save what is new and return the view: a history processor.
@@ -175,12 +175,15 @@ class AgentMemoryHistory:
         Args:
             messages: the history of the run so far, ending in the request to be sent.
         """
-        before, sending = messages[:-1], messages[-1:]
-        given = _Given(before)
+        # A request that a caller gave, to go on with it, has no run yet and is nowhere new.
+        is_given = bool(messages) and messages[-1].run_id is None
+        given = _Given(messages if is_given else messages[:-1])
         view = await self._storage.fetch_chat(*self._ids, self._limit)
-        if await self._add(given, {message.id for message in view}):
+        if await self._add(given, view):
             view = await self._storage.fetch_chat(*self._ids, self._limit)
-        return [*given.instead_of(dump_all(view)), *sending]
+        shown = given.instead_of(dump_all(view))
+        places = [place for place, message in enumerate(shown) if message is messages[-1]]
+        return shown[: places[-1] + 1] if places else [*shown, *messages[-1:]]
 
     async def clear(self, *, erase: bool = False) -> None:
         """Forget the chat.
@@ -194,10 +197,17 @@ class AgentMemoryHistory:
         else:
             await retract_all(self._storage, self._key)
 
-    async def _add(self, given: _Given, known: set[str]) -> bool:
-        new = given.after(known)
-        if new:
-            await self._storage.save_chat_messages(*self._ids, new)
+    async def _add(self, given: _Given, view: Sequence[ConversationMessage]) -> bool:
+        new = given.after(view)
+        if new is None:  # a summarizer may keep none of the messages
+            newest = await self._storage._read(self._key, last=_KNOWN)
+            new = given.after([*view, *newest.messages]) or given.all()
+        # A reply that calls tools would leave the log with an open exchange, and a summary waits
+        # until that is closed: what comes before the reply is saved by itself.
+        closed = len(new) - (bool(new) and new[-1].role is ParticipantRole.ASSISTANT)
+        for batch in (new[:closed], new[closed:]):
+            if batch:
+                await self._storage.save_chat_messages(*self._ids, batch)
         return bool(new)
 
 
@@ -221,12 +231,33 @@ class _Given:
         self._messages = list(messages)
         self._dumps = _dump(self._messages)
         self._names = _names(self._dumps)
+        # A request that a caller made has no run until Pydantic AI gives it one.
+        self._runless = [identity_of({**dump, "run_id": None}) for dump in self._dumps]
 
-    def after(self, known: set[str]) -> list[ConversationMessage]:
-        """Those behind the newest one that is known. What comes before it was saved before it."""
-        start = len(self._names)
-        while start and self._names[start - 1] not in known:
-            start -= 1
+    def after(self, known: Sequence[ConversationMessage]) -> list[ConversationMessage] | None:
+        """Those behind the newest one that is known; None when none is.
+
+        What comes before that was saved before it.
+        """
+        ids = {message.id for message in known}
+        said = {part for dumped in dump_all(known) for part in parts_of(dumped.dump)}
+        for index in range(len(self._names) - 1, -1, -1):
+            names = {self._names[index], self._runless[index]}
+            if names & ids or self._is_merged(index, said):
+                return self._loaded(index + 1)
+        return None
+
+    def all(self) -> list[ConversationMessage]:
+        """All of them."""
+        return self._loaded(0)
+
+    def _is_merged(self, index: int, said: set[str]) -> bool:
+        """Whether this is made of shown requests, which Pydantic AI merges when a run begins."""
+        dump = self._dumps[index]
+        merged = dump["kind"] == "request" and dump.get("run_id") is None
+        return merged and bool(dump["parts"]) and parts_of(dump) <= said
+
+    def _loaded(self, start: int) -> list[ConversationMessage]:
         new: list[ConversationMessage] = []
         for dump, name in zip(self._dumps[start:], self._names[start:], strict=True):
             if MARK not in (dump.get("metadata") or {}):
@@ -239,8 +270,9 @@ class _Given:
         Pydantic AI may have changed them since, as it does with dynamic system prompts.
         """
         mine: dict[str, ModelMessage] = {}
-        for name, message in zip(self._names, self._messages, strict=True):
-            mine[name] = message
+        for index, message in enumerate(self._messages):
+            name = self._names[index]
+            mine[name] = mine[self._runless[index]] = message
             prompts = [part for part in message.parts if isinstance(part, SystemPromptPart)]
             if prompts and len(prompts) < len(message.parts):
                 lone = system_id(name)

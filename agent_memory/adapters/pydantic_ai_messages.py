@@ -57,6 +57,11 @@ def identity_of(dump: Mapping[str, Any]) -> str:
     return f"pydantic-ai-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
+def parts_of(dump: Mapping[str, Any]) -> set[str]:
+    """What a dumped message says, part by part, in a form that can be compared."""
+    return {json.dumps(_slim(part), sort_keys=True) for part in dump["parts"]}
+
+
 def system_id(main_id: str) -> str:
     """The id of the system prompt that a request begins with."""
     digest = hashlib.sha256(main_id.encode()).hexdigest()[:32]

@@ -30,6 +30,7 @@ FRAMEWORKS: dict[str, list[str]] = {
     "agent-squad": ["anthropic>=0.49,<0.60"],
     "openai-agents": [],
     "langchain": ["langchain>=1,<2"],
+    "pydantic-ai": [],
 }
 
 
