@@ -74,6 +74,19 @@ async def test_a_function_is_not_asked_in_every_round_or_run(storage):
     assert 2 <= len(asked) <= 20
 
 
+async def test_a_function_that_leaves_no_room_waits_for_a_whole_limit(storage):
+    """Of messages, as on the wrapper; also in another manager, which knows the record."""
+    asked = []
+
+    def function(history, keep_last):
+        asked.append(len(history))
+        return [user("short"), *history[-8:]]
+
+    for _ in range(20):
+        await turn(ConversationManager(storage, function, trigger_at=3, keep_last=1), "x")
+    assert 4 <= len(asked) <= 8
+
+
 async def test_a_run_that_is_all_there_is_asks_nobody(storage):
     """There is nothing before it that could be summarized, however long it is."""
     summarizer = Summarizer(lambda messages, _tokens: SummaryResult("s", messages[-1:]))
