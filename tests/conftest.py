@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import leaks
 from emulators import (  # noqa: F401  (fixtures, used by their names)
@@ -21,6 +23,13 @@ from engines import (  # noqa: F401  (as above)
     postgres_server,
     postgres_url,
 )
+
+
+# No deadlines: what a test takes says more about the machine than about the code. In CI the
+# examples are the same every time; everywhere else the search goes on.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
+settings.load_profile("ci" if "CI" in os.environ else "here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
