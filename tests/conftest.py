@@ -24,7 +24,6 @@ from engines import (  # noqa: F401  (as above)
     postgres_url,
 )
 
-
 # No deadlines: what a test takes says more about the machine than about the code. In CI the
 # examples are the same every time; everywhere else the search goes on.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
