@@ -171,7 +171,7 @@ async def test_a_fork_costs_nothing(storage):
 
 async def test_a_fork_begins_with_the_newest_summary_before_it(storage):
     """Whoever starts it: no model is asked again for what it has summarized."""
-    await turns(ConversationManager(storage, Summarizer()), 6)
+    await turns(ConversationManager(storage, Summarizer(usage=Usage(50, 5))), 6)
     (*_, newest) = await storage.summaries().list_summaries(KEY)
     raw = await storage.fetch_chat(*IDS)
     run = await ConversationManager(storage).start_run(*IDS, after_run_id="r5")
