@@ -33,6 +33,8 @@ class Compaction:
         dropped: how many raw messages were verbatim before and are covered now.
         first: the lowest position among these, None if there are none.
         last: the highest.
+        told: the highest position of a message that the summarizer was given and did not itself
+            keep; 0 without one.
     """
 
     head: tuple[ConversationMessage, ...]
@@ -41,6 +43,7 @@ class Compaction:
     dropped: int
     first: int | None
     last: int | None
+    told: int = 0
 
 
 @attrs.define(eq=False, slots=False)
@@ -170,7 +173,9 @@ class Snapshot:
         cut = self._cut_before(max(kept, min(keep_at_least, len(self._given))))
         block = self._block(messages[: len(messages) - kept], kept, cut)
         self._keep_question(block, cut)
-        return self._outcome(block, cut)
+        summarized = self._given[: len(self._given) - kept][-1:]
+        told = max((self.tail[index].position or 0 for index in summarized), default=0)
+        return attrs.evolve(self._outcome(block, cut), told=told)
 
     def _count_kept(self, messages: Sequence[ConversationMessage]) -> int:
         limit = min(len(messages), len(self._given))

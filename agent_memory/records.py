@@ -153,6 +153,8 @@ class SummaryRecord:
         floor: the chat's floor when the summary was made; at another floor the record is void.
         known: the newest position that was known when the summary was made. What was retracted
             up to it is not in the summary; what is retracted beyond it makes the record void.
+        told: the newest position of which the summary's text may tell something, though the
+            message may be shown as well; what the summarizer itself kept lies beyond it.
         covered: which messages the summary stands for, with those of its predecessors.
         replaces: the id of the record it was made from, None for the first.
         summarizer: the name of what made it.
@@ -173,6 +175,7 @@ class SummaryRecord:
     floor: int
     covered: Covered
     known: int = 0
+    told: int = 0
     replaces: str | None = None
     summarizer: str = ""
     reason: str = ""

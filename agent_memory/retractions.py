@@ -114,7 +114,8 @@ def is_outdated(record: SummaryRecord, following: Iterable[Entry]) -> bool:
     beyond: set[str] = set()
     for entry in following:
         if isinstance(entry, ConversationMessage):
-            beyond.add(entry.id)
+            if (entry.position or 0) > record.told:
+                beyond.add(entry.id)
             continue
         retraction = retraction_of(entry)
         if retraction is None or (entry.position or 0) <= record.known:

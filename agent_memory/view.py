@@ -30,6 +30,7 @@ class ChatView:
         reach_id: the id of the entry there, None if nothing is covered.
         covered: what the block stands for, None without a compaction.
         record_id: the id of the summary record it shows, None without one.
+        told: the newest position of which the block's text may tell something.
         follows: the id of a record that does not fit any more, and that the next one replaces.
         is_void: whether a message was retracted, so that the view must be made anew.
         head: what is shown first and never summarized.
@@ -59,6 +60,7 @@ class ChatView:
         self.reach_id: str | None = None
         self.covered: Covered | None = None
         self.record_id: str | None = None
+        self.told = 0
         self.follows: str | None = None
         self.is_void = False
         self.head: tuple[ConversationMessage, ...] = ()
@@ -102,6 +104,7 @@ class ChatView:
         view = cls(log.floor, count=count, present=present)
         view.head, view.block = record.head, record.summary
         view.covered, view.record_id = record.covered, record.id
+        view.told = record.told
         view.last = view.reach = record.position
         view.last_id = view.reach_id = record.message_id
         view._rebuild()
@@ -217,6 +220,7 @@ class ChatView:
         """
         cut = compaction.cut
         self.covered = self.covered_by(compaction)
+        self.told = max(self.told, compaction.told)
         if cut:
             self.reach = snapshot.tail[cut - 1].position or 0
             self.reach_id = snapshot.tail[cut - 1].id

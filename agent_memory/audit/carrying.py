@@ -43,15 +43,34 @@ def _moved(record: SummaryRecord, key: ChatKey, landing: Landing) -> SummaryReco
     positions = landing.positions
     reach = positions.of(record.position)
     first, last = positions.of(record.covered.first), positions.of(record.covered.last)
-    head: list[ConversationMessage] = []
-    for message in record.head:
-        place = positions.of(message.position or 0)
+    told = positions.of(record.told) if record.told else 0
+    head, summary = (_landed(part, key, landing) for part in (record.head, record.summary))
+    if reach is None or first is None or last is None or told is None:
+        return None
+    if head is None or summary is None:
+        return None
+    return attrs.evolve(
+        record,
+        position=reach,
+        floor=landing.floor,
+        covered=Covered(first, last, record.covered.count),
+        known=positions.of(record.known) or 0,
+        told=told,
+        head=head,
+        summary=summary,
+    )
+
+
+def _landed(
+    messages: Sequence[ConversationMessage], key: ChatKey, landing: Landing
+) -> tuple[ConversationMessage, ...] | None:
+    landed: list[ConversationMessage] = []
+    for message in messages:
+        if message.position is None:  # made by a summarizer
+            landed.append(message)
+            continue
+        place = landing.positions.of(message.position)
         if place is None:
             return None
-        head.append(message.placed(place, key.agent_id))
-    if reach is None or first is None or last is None:
-        return None
-    covered = Covered(first, last, record.covered.count)
-    return attrs.evolve(
-        record, position=reach, floor=landing.floor, covered=covered, head=tuple(head)
-    )
+        landed.append(message.placed(place, key.agent_id))
+    return tuple(landed)

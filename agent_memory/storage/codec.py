@@ -64,10 +64,11 @@ def entry_of(
 def encode_record(record: SummaryRecord) -> str:
     """Return a summary record as one line of JSON that UTF-8 can hold."""
     fields = {"v": VERSION, **attrs.asdict(record, recurse=False)}
-    fields["summary"] = [_message_fields(message) for message in record.summary]
-    fields["head"] = [
-        {**_message_fields(message), "position": message.position} for message in record.head
-    ]
+    # A summary may hold messages of the log too: an open question, or what was kept as it is.
+    for name, messages in (("summary", record.summary), ("head", record.head)):
+        fields[name] = [
+            {**_message_fields(message), "position": message.position} for message in messages
+        ]
     fields["covered"] = attrs.asdict(record.covered)
     fields["usage"] = None if record.usage is None else attrs.asdict(record.usage)
     fields["created_at"] = record.created_at.isoformat()
@@ -86,10 +87,8 @@ def decode_record(text: str | bytes, agent_id: str, *, location: str = "") -> Su
         return SummaryRecord(
             **{
                 **fields,
-                "summary": tuple(_message(item, None, None) for item in fields["summary"]),
-                "head": tuple(
-                    _message(item, item["position"], agent_id) for item in fields["head"]
-                ),
+                "summary": _placed_messages(fields["summary"], agent_id),
+                "head": _placed_messages(fields["head"], agent_id),
                 "covered": Covered(**fields["covered"]),
                 "usage": _usage(fields["usage"]),
                 "created_at": datetime.fromisoformat(fields["created_at"]),
@@ -99,6 +98,16 @@ def decode_record(text: str | bytes, agent_id: str, *, location: str = "") -> Su
         raise CorruptedRecordError(
             f"no readable summary record at {location}: {error!r}", location=location
         ) from error
+
+
+def _placed_messages(
+    items: list[dict[str, Any]], agent_id: str
+) -> tuple[ConversationMessage, ...]:
+    return tuple(
+        _message(item, position, None if position is None else agent_id)
+        for item in items
+        for position in [item.get("position")]
+    )
 
 
 def parse(text: str | bytes, *, location: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agent_memory.testing import CountingChatStorage, ScriptedSummarizer
+from agent_memory.testing import CountingChatStorage, ScriptedSummarizer, blind_cut
 from rig import IDS, KEY, Rig, call, dialogue, names, result, system, user, violations
 
 
@@ -66,6 +66,23 @@ async def test_c58_a_pinned_head_a_summary_and_a_restart(reopen):
         await second.save(*dialogue(1, start=number))
     assert names(await conserved(second))[:4] == ["s", "pin", "pinned result", "S"]
     assert second.calls
+
+
+async def test_c30_an_open_question_is_kept_across_a_restart(reopen):
+    """It stands in the summary's place as the message it is, and stays until it is answered."""
+    first = Rig(reopen(), summarizer=ScriptedSummarizer(cut=blind_cut))
+    await first.save(*dialogue(4), user("why?", id="question"))
+    for name in "ab":
+        await first.save(call(name, id=f"call {name}"), result(name, id=f"result {name}"))
+    shown = await first.view()
+    assert names(shown) == ["S", "question", "call b", "result b"]
+    second = Rig(reopen(), summarizer=ScriptedSummarizer(cut=blind_cut))
+    assert names(await conserved(second)) == names(shown)
+    assert [message.agent_id for message in await second.view()] == [None, *["agent"] * 3]
+    for name in "cdef":
+        await second.save(call(name, id=f"call {name}"), result(name, id=f"result {name}"))
+    assert second.calls
+    assert names(await conserved(second))[:2] == ["S", "question"]
 
 
 async def test_pairs_of_bytes_and_odd_texts_survive_a_restart_in_the_view(reopen):

@@ -9,8 +9,8 @@ import pytest
 from agent_memory import InMemoryChatStorage, SqlChatStorage, SummarizingChatStorage
 from agent_memory.retractions import visible
 from agent_memory.storage.retracting import retract_all, retract_messages, retract_newest
-from agent_memory.testing import ScriptedSummarizer, witnessed
-from rig import IDS, KEY, dialogue, system, user
+from agent_memory.testing import ScriptedSummarizer, blind_cut, witnessed
+from rig import IDS, KEY, Rig, call, dialogue, names, result, system, user, violations
 
 
 def told(view):
@@ -194,3 +194,13 @@ async def test_retractions_beside_saves_and_fetches():
     entries = [entry async for entry in storage.iter_log(*IDS)]
     assert told(await storage.fetch_chat(*IDS)) == [message.id for message in visible(entries)]
     assert len(visible(entries)) == 60
+
+
+async def test_what_a_summary_tells_of_a_message_that_is_shown_as_well_is_void_too():
+    """A blind cut put half an exchange into the summary; the other half kept it in the tail."""
+    rig = Rig(summarizer=ScriptedSummarizer(cut=blind_cut))
+    await rig.save(*dialogue(6), call("a", id="call"), result("a", id="result"), user(id="end"))
+    assert names(await rig.view()) == ["S", "call", "result", "end"]
+    await retract_messages(rig.storage, KEY, ["call"])
+    view = await rig.view()
+    assert violations(view, visible((await rig.inner._read(KEY)).entries)) == []

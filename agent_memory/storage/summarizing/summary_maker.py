@@ -254,6 +254,7 @@ class SummaryMaker:
             floor=view.floor,
             covered=view.covered_by(compaction) or Covered(0, 0, 0),
             known=view.last,
+            told=max(view.told, compaction.told),
             replaces=view.record_id or view.follows,
             summarizer=answer.by,
             reason=reason,
