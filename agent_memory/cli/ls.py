@@ -27,6 +27,8 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.tokens import HeuristicTokenCounter
 
 _TITLE: Final = 60
+_BREAKS: Final = {ord("\n"): "\u240a", ord("\t"): "\u2409"}
+"""In an id they would break the list's lines."""
 
 
 def list_chats(
@@ -111,6 +113,5 @@ def _when(moment: datetime | None) -> str:
 def _chat(line: ChatLine) -> str:
     """Name a chat as it is typed after a command."""
     key = line.key
-    return " ".join(
-        shlex.quote(visible(name)) for name in (key.user_id, key.session_id, key.agent_id)
-    )
+    names = [visible(name) for name in (key.user_id, key.session_id, key.agent_id)]
+    return " ".join(shlex.quote(name.translate(_BREAKS)) for name in names)

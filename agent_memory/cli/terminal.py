@@ -67,16 +67,18 @@ class _RateColumn(ProgressColumn):
 def counting_bar(*, shown: bool) -> Progress:
     """Return a bar on standard error that tells messages, their rate, and the time left.
 
+    Nothing is drawn where standard error is no terminal: a log wants no bars.
     Tasks may count in another unit than messages; then they have a field ``counted``.
 
     Args:
         shown: whether anything is drawn at all.
     """
+    out = console(errors=True)
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         _RateColumn(),
         TimeRemainingColumn(),
-        console=console(errors=True),
-        disable=not shown,
+        console=out,
+        disable=not (shown and out.is_terminal),
     )

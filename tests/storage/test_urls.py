@@ -180,3 +180,22 @@ def test_a_url_is_shown_without_secrets(url, shown):
 def test_no_password_survives(password):
     """No password of any characters is left in the URL that is shown."""
     assert password not in without_secrets(f"postgresql://me:{password}@host/db")
+
+
+@pytest.mark.parametrize("url", ["sqlite:///no.db", "file:./no", "sqlite:///file:no.db?uri=true"])
+def test_who_only_looks_makes_nothing(url):
+    """With create=False a missing file or directory is told, and none is made."""
+    with pytest.raises(StorageError, match="there is no no"):
+        open_storage(url, create=False)
+    assert names_here() == []
+
+
+async def test_who_only_looks_makes_no_tables():
+    """A database without our tables stays without them; one that has them is read."""
+    Path("empty.db").touch()
+    async with open_storage("sqlite:///empty.db", create=False) as storage:
+        with pytest.raises(StorageError, match="does not exist and create_tables is False"):
+            await storage.fetch_chat(*KEY)
+    await saved_and_read_again("sqlite:///chats.db")
+    async with open_storage("sqlite:///chats.db", create=False) as storage:
+        assert len(await storage.fetch_chat(*KEY)) == 1

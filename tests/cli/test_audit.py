@@ -1,0 +1,374 @@
+"""The audit commands, through the real executable, on stores with hostile and huge content."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from executable import CONTROL, all_done, done, environment, run, with_store
+
+from agent_memory import ConversationMessage
+from agent_memory.cli.app import run as run_here
+from chats_to_move import HOSTILE, IDS, everything, records
+
+AIRLINE = Path(__file__).parents[2].parent / "shared" / "data" / "airline.jsonl"
+ADA = ("ada", "hike")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.delenv("AGENT_MEMORY_STORE", raising=False)
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_looking(store):
+    """ls, show, view, history, stats and verify tell what is there; nothing is obeyed."""
+    commands = [
+        ("ls",), ("ls", "ada", "--json"), ("ls", "--all", "--brief"),
+        ("show", *ADA), ("show", *IDS, "--last", "3", "--raw"), ("show", *ADA, "--json"),
+        ("view", *IDS), ("view", *IDS, "--json"), ("history", *IDS), ("history", *IDS, "--json"),
+        ("stats",), ("stats", "ada", "--json"), ("verify",), ("verify", "ada", "--json"),
+    ]  # fmt: skip
+    out = dict(zip(commands, all_done(*commands, AGENT_MEMORY_STORE=store), strict=True))
+    assert "ada hike guide  say 1" in out["ls",]
+    assert "␛[2J" in out["ls",]
+    chats = {chat["agent_id"]: chat for chat in json_lines(out["ls", "ada", "--json"])}
+    assert chats["guide"]["messages"] == 30
+    assert chats["guide"]["summaries"] > 1
+    assert chats["guide"]["updated_at"]
+    assert len(out["ls", "--all", "--brief"].splitlines()) == 5
+    _check_transcripts(out)
+    _check_views(out)
+    stats = json.loads(out["stats", "ada", "--json"])
+    assert stats["total"]["messages"] == 37
+    assert stats["agents"][0]["agent_id"] == "guide"
+    assert "bob" in out["stats",]
+    assert "all is well: 4 chats" in out["verify",]
+    assert json.loads(out["verify", "ada", "--json"])["wrong"] == 0
+
+
+def _check_transcripts(out):
+    text = out["show", *ADA]
+    assert "<script>alert(1)</script>" in text
+    assert "␛[2J" in text
+    assert '→ calls find_hut {"km": 12}' in text
+    assert "← (9 characters) four beds" in text
+    assert "[image]" in text
+    last = out["show", *IDS, "--last", "3", "--raw"]
+    assert [line for line in last.splitlines() if "say" in line] == [
+        "  content: say 28", "  content: say 29", "  content: say 30",
+    ]  # fmt: skip
+    lines = json_lines(out["show", *ADA, "--json"])
+    assert len(lines) == 37
+    assert any(line["entry"]["content"] == HOSTILE for line in lines)
+
+
+def _check_views(out):
+    assert "through summary 1" in out["view", *IDS]
+    assert "as it is" in out["view", *IDS]
+    view = json.loads(out["view", *IDS, "--json"])
+    assert view["stored_messages"] == 30 > len(view["view"])
+    assert view["stored_tokens"] > view["view_tokens"]
+    covered = [stretch for stretch in view["stretches"] if stretch["standing"] == "covered"]
+    history = json.loads(out["history", *IDS, "--json"])
+    assert [stretch["summary_id"] for stretch in covered] == [record["id"] for record in history]
+    assert (
+        f"{history[-1]['tokens_before']:,} → {history[-1]['tokens_after']:,}"
+        in out["history", *IDS]
+    )
+
+
+def test_moving(store, tmp_path):
+    """What is exported and imported, or copied, is the same; doing it again adds nothing."""
+    file, other = f"{tmp_path}/chats.jsonl", f"sqlite:///{tmp_path}/other.db"
+    done("export", "--store", store, "-o", file)
+    assert not CONTROL.search(Path(file).read_text(encoding="utf-8"))
+    told = done("import", file, "--store", other)
+    assert "41 messages of 4 chats stored" in told
+    assert "summaries carried" in told
+    copied = f"file:{tmp_path}/copied"
+    told = done("copy", store, copied)
+    assert told.endswith("the target holds everything, compared entry by entry\n")
+    again = json.loads(done("copy", store, copied, "--json"))
+    assert (again["messages"], again["present"], again["different"]) == (0, 42, [])
+    original = with_store(store, everything)
+    assert with_store(other, everything) == with_store(copied, everything) == original
+    assert with_store(other, records) == with_store(store, records)
+
+
+def test_moving_back(small, empty_store, tmp_path):
+    """Every store takes in what was exported from another."""
+    done("export", "--store", small, "-o", "chats.jsonl")
+    done("import", "chats.jsonl", "--store", empty_store)
+    assert with_store(empty_store, everything) == with_store(small, everything)
+    assert with_store(empty_store, records) == with_store(small, records)
+
+
+def test_forgetting(store):
+    """Prune and delete ask first, say what went, and remove it for good."""
+    refused = run("delete", "ada", "--store", store)
+    assert refused.returncode == 2
+    assert "Delete 2 chats with 38 messages and" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert "deleted 0 chats" in done("prune", "--older-than", "1d", "--store", store, "--yes")
+    assert "deleted 1 chat with 30 messages" in done("delete", *IDS, "--store", store, "--yes")
+    gone = json.loads(done("delete", "ada", "--store", store, "--yes", "--json"))
+    assert gone == {"chats": 1, "messages": 7, "summaries": 0, "unknown": 0}
+    again = run("delete", "ada", "--store", store, "--yes")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "holds no chat of user 'ada'" in again.stderr
+    assert len(with_store(store, everything)) == 2
+
+
+def test_reporting(store):
+    """A report of each session is one file; an existing one is kept."""
+    told = done("report", *ADA, "-o", "report.html", "--store", store)
+    assert "report.html: 37 messages" in told
+    html = Path("report.html").read_text(encoding="utf-8")
+    assert "<script" not in html.replace("&lt;script", "")
+    assert "&lt;script&gt;alert(1)" in html
+    refused = run("report", *ADA, "-o", "report.html", "--store", store)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    name = f"eve {HOSTILE}"
+    told = done("report", name, name, "-o", "report.html", "--force", "--store", store)
+    assert len(Path("report.html").read_text(encoding="utf-8")) < 200_000
+
+
+def test_following(store):
+    """Show --follow writes what is there, then what comes, and ends when interrupted."""
+    command = ["show", *IDS, "--last", "1", "--follow", "--store", store]
+    with subprocess.Popen(
+        [sys.executable, "-m", "agent_memory", *command],
+        env=environment(PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        seen = []
+        for line in process.stdout:
+            seen.append(line.strip())
+            if seen[-1] == "say 30":
+                with_store(
+                    store, lambda s: s.save_chat_message(*IDS, ConversationMessage("user", "news"))
+                )
+            if seen[-1] == "news":
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == ""
+    assert "say 29" not in seen
+
+
+@pytest.mark.skipif(not AIRLINE.exists(), reason=f"the real conversations are not at {AIRLINE}")
+def test_real_conversations():
+    """The 42 conversations of a real agent go through every command."""
+    env = {"AGENT_MEMORY_STORE": "sqlite:///chats.db"}
+    assert "1,064 messages of 42 chats stored" in done("import", str(AIRLINE), **env)
+    assert "1,064 were there already" in done("import", str(AIRLINE), **env)
+    ids = ("imported", "airline-2-0")
+    done("export", "-o", "openai.jsonl", "--format", "openai", **env)
+    outputs = all_done(
+        ("ls", "--limit", "100"), ("show", *ids), ("view", *ids, "agent"),
+        ("history", *ids, "agent"), ("stats",), ("verify",), ("export", "--format", "markdown"),
+        ("export", "--format", "openai-json"), ("report", *ids, "-o", "report.html"),
+        ("copy", env["AGENT_MEMORY_STORE"], "file:copied"), **env,
+    )  # fmt: skip
+    assert len(outputs[0].splitlines()) == 43
+    assert "all is well: 42 chats, 1,064 entries" in outputs[5]
+    source, written = (
+        {chat["id"]: chat["messages"] for chat in json_lines(path.read_text(encoding="utf-8"))}
+        for path in (AIRLINE, Path("openai.jsonl"))
+    )
+    assert written == source
+    assert {c["id"]: c["messages"] for c in json.loads(outputs[7])} == source
+    assert "deleted 42 chats with 1,064 messages" in done("delete", "imported", "--yes", **env)
+
+
+# -------------------------------------------------------- what goes wrong, in this process
+
+
+def failed(capsys, *arguments):
+    """Run a command that is to fail in one line; gives exit code and line."""
+    code = run_here(list(arguments))
+    output = capsys.readouterr()
+    assert output.err.startswith("agent-memory: ")
+    assert len(output.err.splitlines()) == 1
+    assert "Traceback" not in output.err
+    assert "unexpected" not in output.err
+    return code, output.err
+
+
+COMMANDS = {
+    "ls": ["ls"],
+    "show": ["show", "u", "s"],
+    "view": ["view", "u", "s", "a"],
+    "history": ["history", "u", "s", "a"],
+    "export": ["export"],
+    "import": ["import", "chats.jsonl"],
+    "copy": ["copy", "URL", "memory:"],
+    "verify": ["verify"],
+    "delete": ["delete", "u", "--yes"],
+    "prune": ["prune", "--older-than", "1d", "--yes"],
+    "stats": ["stats"],
+    "report": ["report", "u", "s", "-o", "r.html"],
+}
+
+
+@pytest.mark.parametrize("name", ["ls", "import", "copy", "report"])
+def test_a_store_that_does_not_answer(name, capsys):
+    """One line, exit code 1, and no password, whatever the command."""
+    url = "postgresql://me:hunter2@127.0.0.1:1/db"
+    Path("chats.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}')
+    arguments = [url if word == "URL" else word for word in COMMANDS[name]]
+    store = [] if name == "copy" else ["--store", url]
+    code, told = failed(capsys, *arguments, *store)
+    assert code == 1
+    assert "not available" in told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"import", "copy"}))
+def test_a_store_that_is_not_there(name, capsys):
+    """A mistyped path is told, and nothing is made of it."""
+    code, told = failed(capsys, *COMMANDS[name], "--store", "sqlite:///mistyped.db")
+    assert (code, told) == (1, "agent-memory: there is no mistyped.db\n")
+    assert failed(capsys, *COMMANDS[name], "--store", "file:mistyped")[0] == 1
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"copy"}))
+def test_no_store_given(name, capsys):
+    """Without --store and its variable, the line says both."""
+    code, told = failed(capsys, *COMMANDS[name])
+    assert code == 2
+    assert "--store URL or set AGENT_MEMORY_STORE" in told
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"import", "copy", "prune"}))
+def test_an_unknown_chat(small, name, capsys):
+    """Exit code 1, and the line says which store and which ids."""
+    ids = [["nobody"], ["nobody", "s"], ["nobody", "s", "a"]]
+    words = {"show": 1, "report": 1, "view": 2, "history": 2}
+    rest = {"delete": ["--yes"], "report": ["-o", "r.html"]}.get(name, [])
+    code, told = failed(capsys, name, *ids[words.get(name, 0)], *rest, "--store", small)
+    assert code == 1
+    assert "holds no chat of user 'nobody'" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["export", "--format", "xml"], "--format is one of"),
+        (["export", "--resume"], "--resume goes with --output"),
+        (["export", "-o", "there.jsonl"], "there.jsonl exists"),
+        (["export", "-o", "there.jsonl", "--resume"], "there.jsonl cannot be resumed"),
+        (["view", "ada", "hike", "guide", "--provider", "x"], "--provider is one of"),
+        (["prune", "--older-than", "soon"], "an age is written 90d"),
+        (["import", "there.jsonl", "--from", "xml"], "the format must be one of"),
+        (["import", "."], "is a directory"),
+        (["import", "there.jsonl", "--user", ""], "user_id must not be empty"),
+        (["ls", "--limit", "0"], "--limit"),
+        (["ls", ""], "must not be empty"),
+        (["show", "ada"], "SESSION"),
+        (["delete"], "USER"),
+    ],
+)
+def test_what_is_asked_wrongly(small, arguments, told, capsys):
+    """Exit code 2 and a line that says what to do."""
+    Path("there.jsonl").write_text("hello\n")
+    code, line = failed(capsys, *arguments, "--store", small)
+    assert code == 2
+    assert told in line
+
+
+def test_the_same_store_twice(capsys):
+    """A store is not copied onto itself."""
+    assert failed(capsys, "copy", "file:x", "file:x")[0] == 2
+
+
+def test_bad_records(small, capsys):
+    """They end the import with file and line, or are passed over, told and counted."""
+    good = '{"id": "%s", "messages": [{"role": "user", "content": "hi"}]}'
+    Path("c.jsonl").write_text(f"{good % 'one'}\n{{\x1b[2J\n{good % 'two'}\n")
+    code, told = failed(capsys, "import", "c.jsonl", "--store", small)
+    assert code == 1
+    assert "c.jsonl, line 2: it is no JSON" in told
+    assert "--keep-going" in told
+    assert run_here(["import", "c.jsonl", "--keep-going", "--store", small, "--json"]) == 1
+    output = capsys.readouterr()
+    assert "c.jsonl, line 2: " in output.err
+    assert not CONTROL.search(output.err)
+    done = json.loads(output.out)
+    assert (done["messages"], done["present"], done["bad"]) == (1, 1, 1)
+
+
+def test_verify_names_what_is_wrong(small, tmp_path, capsys):
+    """Each problem is a line, the exit code is 1; export and copy tell of it too."""
+    import sqlite3  # noqa: PLC0415
+
+    with sqlite3.connect(tmp_path / "chats.db") as connection:
+        connection.execute(
+            "UPDATE agent_memory_entries SET body = '{' WHERE chat = 2 AND position = 2"
+        )
+    connection.close()
+    assert run_here(["verify", "--store", small]) == 1
+    output = capsys.readouterr()
+    assert "chat 2, position 2: unreadable record" in output.out
+    assert "1 problem: 3 chats" in output.out
+    assert run_here(["export", "-o", "x.jsonl", "--keep-going", "--store", small]) == 1
+    assert "1 record could not be read" in capsys.readouterr().err
+    code, told = failed_last(capsys, "export", "-o", "y.jsonl", "--store", small)
+    assert code == 1
+    assert "chat 2, position 2" in told
+    assert run_here(["copy", small, "file:copied", "--keep-going"]) == 1
+    assert "1 record left out" in capsys.readouterr().out
+
+
+def test_the_progress(small):
+    """At a terminal a bar tells messages, their rate and the time left, beside the output."""
+    result = run("copy", small, "file:copied", FORCE_COLOR="1", NO_COLOR="")
+    assert re.search(r"copying.* 41 messages, .*\d/s", result.stderr)
+    assert "comparing" in result.stderr
+    assert "━" not in result.stdout
+
+
+def failed_last(capsys, *arguments):
+    """Run a command that fails after its progress has been drawn; gives code and last line."""
+    code = run_here(list(arguments))
+    return code, capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_export_is_resumed(small):
+    """A file that was cut anywhere becomes the whole export."""
+    done("export", "-o", "x.jsonl", "--store", small)
+    whole = Path("x.jsonl").read_bytes()
+    Path("x.jsonl").write_bytes(whole[: len(whole) // 2])
+    done("export", "-o", "x.jsonl", "--resume", "--store", small)
+    assert Path("x.jsonl").read_bytes() == whole
+    assert done("export", "--store", small).encode() == whole
+
+
+def test_deleting_asks(small, monkeypatch, capsys):
+    """At a terminal the question is put; no keeps everything, yes deletes."""
+    import io  # noqa: PLC0415
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for answer, code in (("n\n", 130), ("y\n", 0)):
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        assert run_here(["delete", "bob", "--store", small]) == code
+        assert "Delete 1 chat with 3 messages" in capsys.readouterr().err
+        left = len(with_store(small, everything))
+        assert left == (3 if code else 2)
