@@ -1,6 +1,11 @@
 """LangChain: a chat message history for ``RunnableWithMessageHistory``, over any store.
 
-Written for langchain-core 1.x.
+Written for langchain-core 1.x. LangChain means to drop its histories with 2.0; an agent made by
+``create_agent`` needs none of that machinery::
+
+    given = [*await history.aget_messages(), HumanMessage("Hello")]
+    result = await agent.ainvoke({"messages": given})
+    await history.aadd_messages(result["messages"][len(given) - 1 :])
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from langchain.agents import create_agent
@@ -21,6 +25,7 @@ from agent_memory.rules import validate
 # It works as long as LangChain 1.x does; that it is to go with 2.0 is told to its users.
 pytestmark = pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "langchain_chat.py"
 TURNS = 100
 LONGEST = 1 + 1 + 20 + 4  # system prompt, summary, what exceeds the trigger by a turn at most
 
@@ -122,3 +127,14 @@ async def test_an_agent_of_langchains_goes_on_with_the_history(open_store):
     assert [type(message) for message in raw[:4]] == [
         HumanMessage, AIMessage, ToolMessage, AIMessage
     ]  # fmt: skip
+
+
+def test_the_example_runs_and_goes_on(tmp_path):
+    """Run twice over the same file, it has two conversations' messages."""
+    environment = {**os.environ, "CHATS": str(tmp_path / "chats.db")}
+    command = [sys.executable, str(EXAMPLE)]
+    for logged in (60, 120):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        given, log = done.stdout.splitlines()
+        assert int(given.split()[3]) < 20
+        assert log == f"in the log: {logged}"

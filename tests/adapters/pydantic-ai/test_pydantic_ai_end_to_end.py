@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from pydantic_ai.capabilities import ProcessHistory
 from weather_agent import Script, agent_of, unpaired
@@ -14,6 +19,7 @@ from agent_memory.adapters.pydantic_ai import (
 )
 from agent_memory.rules import validate
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pydantic_ai_chat.py"
 LONGEST = 1 + 1 + 20 + 4  # system prompt, summary, what exceeds the trigger by a turn at most
 
 
@@ -71,3 +77,14 @@ async def test_a_restart_shows_the_same_view(open_store):
         records = await storage.compaction_history("alice", "s", "weather")
     assert await look() == await look() == (before, records)
     assert len(before) < 40
+
+
+def test_the_example_runs_and_goes_on(tmp_path):
+    """Run twice over the same file, it has two conversations' messages."""
+    environment = {**os.environ, "CHATS": str(tmp_path / "chats.db")}
+    command = [sys.executable, str(EXAMPLE)]
+    for logged in (121, 241):  # the system prompt is a message of its own
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        given, log = done.stdout.splitlines()
+        assert int(given.split()[3]) < 20
+        assert log == f"in the log: {logged}"

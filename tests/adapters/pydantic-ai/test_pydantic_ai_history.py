@@ -192,7 +192,8 @@ def keep_none(history, _keep_last):
 @pytest.mark.parametrize("process", [True, False], ids=["processor", "between runs"])
 async def test_a_summary_is_never_saved_as_if_it_had_been_said(storage, summarizer, process):
     """It goes through runs, is even merged with other requests, and is known for what it is."""
-    history = history_over(SummarizingChatStorage(storage, summarizer, 3, 1))
+    short = SummarizingChatStorage(storage, summarizer, 3, 1)
+    history = history_over(short)
     capabilities = [ProcessHistory(history.process)] if process else []
     agent, said = agent_of(Script(), capabilities=capabilities), []
     for number in range(12):
@@ -200,10 +201,23 @@ async def test_a_summary_is_never_saved_as_if_it_had_been_said(storage, summariz
         result = await agent.run(f"city {number}", message_history=start)
         await history.save(result.all_messages())
         said += result.new_messages()
+        await short.compact_now("u", "s", "a")
     raw = await raw_of(storage)
     assert raw == said
     assert len(raw) == 48
     assert len(await history.messages()) < 12
+
+
+async def test_requests_that_pydantic_ai_merges_are_not_new(history, storage):
+    """A chat that begins with two requests: a run merges them into one, under no name."""
+    seeds = [ModelRequest([UserPromptPart(text)]) for text in ("I live in Oslo", "Be brief")]
+    await history.save(seeds)
+    agent = agent_of(Script(), capabilities=[ProcessHistory(history.process)])
+    result = await agent.run("Rome", message_history=await history.messages())
+    await history.save(result.new_messages())
+    raw = await raw_of(storage)
+    assert raw[:2] == seeds
+    assert len(raw) == 2 + 4
 
 
 async def test_a_history_held_in_memory_is_shortened_as_well(storage):
