@@ -1,0 +1,85 @@
+"""Many tasks of a loop are woken with one call into it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+from agent_memory.storage.wakes import Wakes, wakes_of
+
+
+class CountingLoop:
+    """Counts the calls that cross into a loop, and makes them when told to."""
+
+    def __init__(self):
+        self.calls = []
+
+    def call_soon_threadsafe(self, function):
+        self.calls.append(function)
+
+
+def test_what_comes_together_crosses_once():
+    """One system call for a group, all woken in order; the next group has its own."""
+    loop, wakes, woken = CountingLoop(), Wakes(), []
+    for number in range(5):
+        wakes.put(loop, lambda number=number: woken.append(number))
+    assert len(loop.calls) == 1
+    loop.calls.pop()()
+    assert woken == [0, 1, 2, 3, 4]
+    wakes.put(loop, lambda: woken.append(5))
+    loop.calls.pop()()
+    assert woken[-1] == 5
+
+
+def test_a_wake_that_asks_for_another_is_not_lost():
+    """What is put while wakes are being called is called next time."""
+    loop, wakes, woken = CountingLoop(), Wakes(), []
+    wakes.put(loop, lambda: wakes.put(loop, lambda: woken.append("second")))
+    loop.calls.pop()()
+    assert woken == []
+    loop.calls.pop()()
+    assert woken == ["second"]
+
+
+def test_a_closed_loop_is_no_error():
+    """Nobody waits there any more."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    Wakes().put(loop, lambda: None)
+
+
+async def test_nothing_is_lost_between_threads():
+    """Every wake from many threads arrives, each once."""
+    loop, woken, done = asyncio.get_running_loop(), [], asyncio.Event()
+    wakes = wakes_of(loop)
+    assert wakes_of(loop) is wakes
+
+    def wake(number):
+        woken.append(number)
+        if len(woken) == 400:
+            done.set()
+
+    def send(start):
+        for number in range(start, start + 100):
+            wakes.put(loop, lambda number=number: wake(number))
+
+    threads = [threading.Thread(target=send, args=(start,)) for start in range(0, 400, 100)]
+    for thread in threads:
+        thread.start()
+    await done.wait()
+    for thread in threads:
+        thread.join()
+    assert sorted(woken) == list(range(400))
+
+
+def test_a_loop_that_is_gone_is_forgotten():
+    """Programs that make many loops do not grow."""
+    loop = asyncio.new_event_loop()
+    wakes_of(loop)
+    gone = weakref.ref(loop)
+    loop.close()
+    del loop
+    gc.collect()
+    assert gone() is None
