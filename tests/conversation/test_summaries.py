@@ -72,12 +72,13 @@ async def test_a_run_that_is_taken_up_again_is_not_summarized_either(storage):
     await turn(plain, "one")
     await turn(plain, "two")
     first = await plain.start_run(*IDS, run_id="r3")
-    first.add([user("ask three"), call("c1"), result("c1")])
+    first.add([user("ask three"), assistant("one"), user("and?"), assistant("two")])
     await first.save()
     again = await ConversationManager(storage, summarizer).start_run(*IDS, run_id="r3")
+    again.add([user("and then?"), assistant("three")])
     seen = await again.messages()
     assert heads(seen)[0] == "SUMMARY"
-    assert [message.run_id for message in seen[1:]] == ["r3"] * 3
+    assert [message.run_id for message in seen[1:]] == ["r3"] * 6
 
 
 async def test_a_result_says_by_its_run_how_far_it_reaches(storage):
