@@ -79,7 +79,7 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
         default: Default | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(storage, ChatStorage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(storage, ChatStorage):
             raise InvalidRequestError(
                 f"storage must be a ChatStorage, not {type(storage).__name__}"
             )

@@ -77,7 +77,7 @@ def to_pydantic_ai(messages: Iterable[ConversationMessage]) -> list[ModelMessage
 
 def _dump(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
     for index, message in enumerate(messages):
-        if not isinstance(message, ModelRequest | ModelResponse):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(message, ModelRequest | ModelResponse):
             raise InvalidRequestError(
                 f"message {index} must be a ModelRequest or ModelResponse, "
                 f"not {type(message).__name__}"
@@ -136,7 +136,7 @@ class AgentMemoryHistory:
         agent_id: str = "assistant",
         max_history_size: int | None = None,
     ) -> None:
-        if not isinstance(storage, ChatStorage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(storage, ChatStorage):
             raise InvalidRequestError(
                 f"storage must be a ChatStorage, not {type(storage).__name__}"
             )
