@@ -17,7 +17,7 @@ from agent_memory import (
 from agent_memory.shapes import text_of
 from agent_memory.testing import witness_summary
 from agent_memory.turns import runs
-from rig import IDS, KEY, call, result, texts, user
+from rig import IDS, KEY, assistant, call, result, texts, user
 
 # ------------------------------------------------------------------------- what is summarized
 
