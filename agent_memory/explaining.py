@@ -94,7 +94,7 @@ def explain(
                     return record.id
         return None
 
-    explained = []
+    explained: list[ExplainedMessage] = []
     for message in raw:
         stands = standing(message)
         by = summary_of(message) if stands == "covered" else None

@@ -7,7 +7,8 @@ pydantic and the providers' clients take them as they stand; only editing them f
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NoReturn, SupportsIndex, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn, SupportsIndex, TypeAlias, cast
 
 from agent_memory.errors import InvalidRequestError
 
@@ -32,7 +33,7 @@ class FrozenList(list[Any]):
 
     __slots__ = ()
 
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse  # pyright: ignore[reportAssignmentType]
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
     def __copy__(self) -> list[Any]:
@@ -50,7 +51,7 @@ class FrozenDict(dict[str, Any]):
 
     __slots__ = ()
 
-    clear = pop = popitem = setdefault = update = _refuse
+    clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
     __setitem__ = __delitem__ = __ior__ = _refuse
 
     def __copy__(self) -> dict[str, Any]:
@@ -97,7 +98,7 @@ class _OutsideDomainError(Exception):
 
 
 def _freeze(value: Any, depth: int) -> Any:
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return value
     if kind is float:
@@ -118,14 +119,16 @@ def _freeze(value: Any, depth: int) -> Any:
 
 
 def _depth(value: Any) -> int:
-    children = value.values() if isinstance(value, dict) else value
+    children: Iterable[Any] = (
+        cast("dict[Any, Any]", value).values() if isinstance(value, dict) else value
+    )
     nested = (_depth(child) for child in children if isinstance(child, dict | list))
     return 1 + max(nested, default=0)
 
 
 def _explain(value: Any, path: tuple[str | int, ...], depth: int) -> str | None:
     """Say what is wrong with the first thing that :func:`_freeze` would refuse."""
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is float and not math.isfinite(value):
         return f"{_show(path)} is {value!r}; floats must be finite"
     if kind in _SCALARS or kind is float:
@@ -138,7 +141,11 @@ def _explain(value: Any, path: tuple[str | int, ...], depth: int) -> str | None:
         )
     if depth >= MAX_DEPTH:
         return f"{_show(path[:6])}… is nested more than {MAX_DEPTH} deep, or contains itself"
-    steps: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    steps: Iterable[tuple[Any, Any]] = (
+        cast("dict[Any, Any]", value).items()
+        if isinstance(value, dict)
+        else enumerate(cast("list[Any]", value))
+    )
     for step, item in steps:
         if isinstance(value, dict) and type(step) is not str:
             return f"{_show(path)} has the key {step!r} ({type(step).__name__}); keys must be str"
@@ -155,15 +162,15 @@ def _show(path: tuple[str | int, ...]) -> str:
 def thaw(value: Any) -> Any:
     """Return a plain, editable deep copy of frozen content."""
     if isinstance(value, dict):
-        return {key: thaw(item) for key, item in value.items()}
+        return {key: thaw(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [thaw(item) for item in value]
+        return [thaw(item) for item in cast("list[Any]", value)]
     return value
 
 
 def frozen_of(value: Any) -> Any:
     """Freeze content that is known to be in the domain (decoded from a store); no checks."""
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is dict:
         return FrozenDict({key: frozen_of(item) for key, item in value.items()})
     if kind is list:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -204,7 +205,7 @@ class ConversationMessage:
     """
 
     role: ParticipantRole = attrs.field(converter=_role)
-    content: Any = attrs.field(converter=freeze)
+    content: Any = attrs.field(converter=freeze)  # pyright: ignore[reportUnknownVariableType]
     id: str = attrs.field(factory=new_id, validator=_id, kw_only=True)
     timestamp: datetime = attrs.field(
         factory=lambda: datetime.now(UTC), converter=utc_timestamp, kw_only=True
@@ -212,8 +213,10 @@ class ConversationMessage:
     run_id: str | None = attrs.field(default=None, validator=_optional_id, kw_only=True)
     pinned: bool = attrs.field(default=False, validator=_bool, kw_only=True)
     usage: Usage | None = attrs.field(default=None, validator=_usage, kw_only=True)
-    extra: Mapping[str, Any] = attrs.field(factory=dict, converter=_extra, kw_only=True)
-    metadata: Mapping[str, Any] = attrs.field(factory=dict, converter=_metadata, kw_only=True)
+    extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_extra, kw_only=True)
+    metadata: Mapping[str, Any] = attrs.field(
+        factory=dict[str, Any], converter=_metadata, kw_only=True
+    )
     position: int | None = attrs.field(default=None, init=False)
     agent_id: str | None = attrs.field(default=None, init=False)
 
@@ -249,7 +252,12 @@ class ConversationMessage:
 
     def placed(self, position: int, agent_id: str) -> ConversationMessage:
         """Return this message with its place in a log; for stores."""
-        return bare_message({name: getattr(self, name) for name in _GIVEN}, position, agent_id)
+        message = object.__new__(ConversationMessage)
+        for put, value in zip(_PUT_GIVEN, _given(self), strict=True):
+            put(message, value)
+        _PUT["position"](message, position)
+        _PUT["agent_id"](message, agent_id)
+        return message
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain, editable dict of everything, `timestamp` as ISO 8601 text."""
@@ -285,7 +293,12 @@ class ConversationMessage:
 _ALL: Final = tuple(field.name for field in attrs.fields(ConversationMessage))
 _PLACE: Final = ("position", "agent_id")
 _GIVEN: Final = tuple(name for name in _ALL if name not in _PLACE)
-_set = object.__setattr__
+_given = operator.attrgetter(*_GIVEN)
+# The slots' own setters: every message that is read or saved passes here.
+_PUT: Final[Mapping[str, Callable[[ConversationMessage, Any], None]]] = {
+    name: getattr(ConversationMessage, name).__set__ for name in _ALL
+}
+_PUT_GIVEN: Final = tuple(_PUT[name] for name in _GIVEN)
 
 
 def bare_message(
@@ -294,7 +307,7 @@ def bare_message(
     """Make a message from fields that are known to be valid, without checking them again."""
     message = object.__new__(ConversationMessage)
     for name, value in fields.items():
-        _set(message, name, value)
-    _set(message, "position", position)
-    _set(message, "agent_id", agent_id)
+        _PUT[name](message, value)
+    _PUT["position"](message, position)
+    _PUT["agent_id"](message, agent_id)
     return message

@@ -44,7 +44,7 @@ class Note:
     """
 
     kind: str = attrs.field(validator=_id)
-    data: Mapping[str, Any] = attrs.field(factory=dict, converter=_data)
+    data: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_data)
     id: str = attrs.field(factory=new_id, validator=_id, kw_only=True)
     timestamp: datetime = attrs.field(
         factory=lambda: datetime.now(UTC), converter=utc_timestamp, kw_only=True

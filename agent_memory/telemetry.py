@@ -8,9 +8,9 @@ begin with ``agent_memory``. Content of messages never becomes an attribute.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from agent_memory._version import __version__
 from agent_memory.messages import ChatKey
@@ -33,8 +33,12 @@ def _trace() -> Any:
     return trace
 
 
+Attributes: TypeAlias = dict[str, str | int | float | bool]
+"""What a span says."""
+
+
 @contextmanager
-def span(operation: str, key: ChatKey) -> Iterator[dict[str, str | int | float | bool]]:
+def span(operation: str, key: ChatKey) -> Generator[Attributes, None, None]:
     """Trace what happens in a ``with`` block.
 
     Args:
@@ -44,7 +48,7 @@ def span(operation: str, key: ChatKey) -> Iterator[dict[str, str | int | float |
     Yields:
         A dict for attributes that become known on the way.
     """
-    attributes: dict[str, str | int | float | bool] = {}
+    attributes: Attributes = {}
     if not is_traced():
         yield attributes
         return

@@ -93,7 +93,7 @@ def _moment(milliseconds: Any) -> datetime:
         ) from error
 
 
-class AgentSquadChatStorage(_TheirStorage):  # type: ignore[misc]  # it is Any
+class AgentSquadChatStorage(_TheirStorage):  # type: ignore[misc,valid-type]  # it is Any
     """agent-squad's ``ChatStorage`` over any storage of ours.
 
     Every message stays in the store. The `max_history_size` that the orchestrator passes on each
@@ -129,7 +129,7 @@ class AgentSquadChatStorage(_TheirStorage):  # type: ignore[misc]  # it is Any
                 f"storage must be an agent_memory ChatStorage, not {type(given).__name__}; "
                 "from_agent_squad() makes one of agent-squad's"
             )
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]  # it is Any
         self._storage = storage
         self._drop_repeated_roles = drop_repeated_roles
         self._trim_on_save = trim_on_save

@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -84,16 +84,15 @@ def decode_record(text: str | bytes, agent_id: str, *, location: str = "") -> Su
     fields = parse(text, location=location)
     try:
         fields.pop("v")
-        return SummaryRecord(
-            **{
-                **fields,
-                "summary": _placed_messages(fields["summary"], agent_id),
-                "head": _placed_messages(fields["head"], agent_id),
-                "covered": Covered(**fields["covered"]),
-                "usage": _usage(fields["usage"]),
-                "created_at": datetime.fromisoformat(fields["created_at"]),
-            }
-        )
+        decoded: dict[str, Any] = {
+            **fields,
+            "summary": _placed_messages(fields["summary"], agent_id),
+            "head": _placed_messages(fields["head"], agent_id),
+            "covered": Covered(**fields["covered"]),
+            "usage": _usage(fields["usage"]),
+            "created_at": datetime.fromisoformat(fields["created_at"]),
+        }
+        return SummaryRecord(**decoded)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptedRecordError(
             f"no readable summary record at {location}: {error!r}", location=location
@@ -119,14 +118,15 @@ def parse(text: str | bytes, *, location: str = "") -> dict[str, Any]:
     try:
         if isinstance(text, bytes):
             text = text.decode()
-        fields = json.loads(text)
+        parsed: Any = json.loads(text)
         if _TAG_TEXT in text:
-            fields = _from_tagged(fields)
+            parsed = _from_tagged(parsed)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptedRecordError(
             f"unreadable record at {location}: {error}", location=location
         ) from error
-    version = fields.get("v") if isinstance(fields, dict) else None
+    fields = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+    version = fields.get("v")
     if type(version) is not int or version < 1:
         raise CorruptedRecordError(f"no record at {location}", location=location)
     if version > VERSION:
@@ -135,8 +135,7 @@ def parse(text: str | bytes, *, location: str = "") -> dict[str, Any]:
             f"{VERSION}: upgrade agent-memory-storage",
             location=location,
         )
-    result: dict[str, Any] = fields
-    return result
+    return fields
 
 
 def _message_fields(message: ConversationMessage) -> dict[str, Any]:
@@ -231,25 +230,33 @@ def _to_tagged(value: Any) -> Any:
     if isinstance(value, bytes):
         return {_TAG: ["bytes", _base64(value)]}
     if isinstance(value, dict):
-        if _TAG in value or not all(_is_unicode(key) for key in value):
-            pairs = [[_to_tagged(key), _to_tagged(item)] for key, item in value.items()]
-            return {_TAG: ["dict", pairs]}
-        return {key: _to_tagged(item) for key, item in value.items()}
+        return _to_tagged_dict(cast("dict[str, Any]", value))
     if isinstance(value, list):
-        return [_to_tagged(item) for item in value]
+        return [_to_tagged(item) for item in cast("list[Any]", value)]
     if type(value) is int and value.bit_length() > _MAX_DECIMAL_BITS:
         return {_TAG: ["int", hex(value)]}
     return value
 
 
+def _to_tagged_dict(value: dict[str, Any]) -> dict[str, Any]:
+    if _TAG in value or not all(_is_unicode(key) for key in value):
+        pairs = [[_to_tagged(key), _to_tagged(item)] for key, item in value.items()]
+        return {_TAG: ["dict", pairs]}
+    return {key: _to_tagged(item) for key, item in value.items()}
+
+
 def _from_tagged(value: Any) -> Any:
     if isinstance(value, list):
-        return [_from_tagged(item) for item in value]
+        return [_from_tagged(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    if _TAG not in value:
-        return {key: _from_tagged(item) for key, item in value.items()}
-    (kind, payload) = value[_TAG]
+    fields = cast("dict[str, Any]", value)
+    if _TAG not in fields:
+        return {key: _from_tagged(item) for key, item in fields.items()}
+    return _untagged(*fields[_TAG])
+
+
+def _untagged(kind: str, payload: Any) -> Any:
     if kind == "dict":
         return {_from_tagged(key): _from_tagged(item) for key, item in payload}
     if kind == "int":

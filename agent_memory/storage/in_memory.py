@@ -20,9 +20,9 @@ class _Chat:
     """One chat: ``entries[i]`` has the position ``floor + 1 + i``."""
 
     floor: int = 0
-    entries: list[Entry] = attrs.field(factory=list)
-    by_id: dict[str, Entry] = attrs.field(factory=dict)
-    records: list[SummaryRecord] = attrs.field(factory=list)
+    entries: list[Entry] = attrs.field(factory=list[Entry])
+    by_id: dict[str, Entry] = attrs.field(factory=dict[str, Entry])
+    records: list[SummaryRecord] = attrs.field(factory=list[SummaryRecord])
     created_at: datetime = attrs.field(factory=lambda: datetime.now(UTC))
     updated_at: datetime = attrs.field(factory=lambda: datetime.now(UTC))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
@@ -25,7 +25,7 @@ class Slots:
         self._lock = threading.Lock()
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncGenerator[None, None]:
         """Hold a slot for the length of a ``with`` block."""
         await self._acquire()
         try:
