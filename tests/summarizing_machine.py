@@ -15,6 +15,7 @@ import attrs
 from agent_memory import (
     ChatKey,
     InMemoryChatStorage,
+    LogSlice,
     StorageUnavailableError,
     SummarizerError,
     SummarizingChatStorage,
@@ -112,6 +113,7 @@ class World:
         self.inner = InMemoryChatStorage()
         self.workers = [self.new_worker() for _ in range(setting.workers)]
         self.under_way = {}
+        self.saving = {}  # the ids that saves under way bring
         self._shown = {}
 
     def new_worker(self):
@@ -127,6 +129,7 @@ class World:
         task = self.loop.create_task(work)
         self.under_way[task] = (check, (*expected, StorageUnavailableError))
         self.go_on()
+        return task
 
     def go_on(self):
         """Run until everything waits, and look at what has ended and what the views show."""
@@ -156,10 +159,18 @@ class World:
     def save(self, worker, key, messages):
         expected = [SummarizerError] if "on_summarizer_error" in self.setting.options else []
         saving = worker.storage.save_chat_messages(*attrs.astuple(key), messages)
-        self.begin(saving, lambda stored: self._check_saved(key, stored), *expected)
+        task = self.begin(saving, lambda stored: self._check_saved(key, stored), *expected)
+        self.saving[task] = {message.id for message in messages}
+
+    def note(self, worker, key, note):
+        saving = worker.storage.save_note(*attrs.astuple(key), note)
+        self.saving[self.begin(saving, lambda _result: None)] = {note.id}
 
     def fetch(self, worker, key, limit=None):
         before = self.log(key)
+        self.saving = {task: ids for task, ids in self.saving.items() if not task.done()}
+        unseen = set().union(*self.saving.values())
+        before = LogSlice([e for e in before.entries if e.id not in unseen], before.floor)
         fetching = worker.storage.fetch_chat(*attrs.astuple(key), limit)
         self.begin(fetching, lambda view: self._check_fetched(key, before, view, limit))
 

@@ -94,8 +94,7 @@ class Chats(RuleBasedStateMachine):
 
     @rule(worker=a_worker, key=a_chat)
     def note(self, worker, key):
-        storage = self.worker(worker).storage
-        self.world.do(storage.save_note("user", "session", key.agent_id, Note("run")))
+        self.world.note(self.worker(worker), key, Note("run"))
 
     # ------------------------------------------------------------------------- looking, forgetting
 
@@ -112,9 +111,7 @@ class Chats(RuleBasedStateMachine):
     @rule(worker=a_worker, key=a_chat, back=st.integers(1, 12), count=st.integers(1, 2))
     def retract(self, worker, key, back, count):
         ids = [message.id for message in self.world.log(key).messages[-back:][:count]]
-        note = Note("retracted", {"ids": ids})
-        storage = self.worker(worker).storage
-        self.world.do(storage.save_note("user", "session", key.agent_id, note))
+        self.world.note(self.worker(worker), key, Note("retracted", {"ids": ids}))
 
     @rule(worker=a_worker, key=a_chat, what=st.sampled_from(["compact_now", "rebuild"]))
     def command(self, worker, key, what):
