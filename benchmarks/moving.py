@@ -15,6 +15,7 @@ import json
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import aiosqlite
@@ -152,7 +153,7 @@ async def measure(directory: Path, total: int, urls: Sequence[str]) -> list[Step
         for url in urls:
             kind = without_secrets(url).partition(":")[0]
             async with open_storage(url) as target:
-                await run.step(f"copy to {kind}", lambda step, to=target: copy(source, to, step))
+                await run.step(f"copy to {kind}", partial(copy, source, target))
     await run.step("raw aiosqlite again", lambda step: raw(directory / "raw2.db", step))
     return run.steps
 

@@ -26,12 +26,31 @@ from agent_memory.audit.lines import Line, Reader
 from agent_memory.audit.pages import PAGE, PAGE_BYTES, pages
 from agent_memory.audit.visible import safe_json
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
-from agent_memory.messages import ChatKey, ConversationMessage, Usage, chat_key
+from agent_memory.frozen import freeze
+from agent_memory.ids import check_id
+from agent_memory.messages import (
+    ChatKey,
+    ConversationMessage,
+    ParticipantRole,
+    Usage,
+    bare_message,
+    chat_key,
+    utc_timestamp,
+)
 from agent_memory.records import ChatInfo, Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import decode_record, encode_entry, encode_record, parse
 
 FORMAT: Final = "agent-memory"
+_PLAIN: Final = {"id", "role", "content", "timestamp"}
+_ROLES: Final = frozenset(role.value for role in ParticipantRole)
+_ABSENT: Final[dict[str, Any]] = {
+    "run_id": None,
+    "pinned": False,
+    "usage": None,
+    "extra": freeze({}),
+    "metadata": freeze({}),
+}
 HEADER: Final = json.dumps({"v": 1, "export": FORMAT}, separators=(",", ":"))
 """The first line of a file."""
 
@@ -248,6 +267,16 @@ def _entry(fields: dict[str, Any], position: int, key: ChatKey) -> Entry:
     if "note" in plain:
         note = Note(plain["note"], plain["data"], id=plain["id"], timestamp=_time(plain))
         return note.placed(position, key.agent_id)
+    if plain.keys() == _PLAIN and plain["role"] in _ROLES:
+        # Most messages are of this kind; the constructor would check the absent fields too.
+        fields = {
+            "role": ParticipantRole(plain["role"]),
+            "content": freeze(plain["content"]),
+            "id": check_id(plain["id"], "id"),
+            "timestamp": utc_timestamp(_time(plain)),
+            **_ABSENT,
+        }
+        return bare_message(fields, position, key.agent_id)
     usage: Any = plain.pop("usage", None)
     plain["timestamp"] = _time(plain)
     message = ConversationMessage(**plain, usage=None if usage is None else Usage(**usage))

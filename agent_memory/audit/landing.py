@@ -50,12 +50,31 @@ class Positions:
                 return
         self._starts.append((source, target - source, source))
 
+    def add_run(self, source: Sequence[Entry], target: Sequence[Entry]) -> bool:
+        """Note where entries lie that follow one another in both; False if they do not."""
+        first, last = source[0].position, source[-1].position
+        start, end = target[0].position, target[-1].position
+        if first is None or last is None or start is None or end is None:
+            return first is None
+        count = len(source)
+        if len(target) != count or last - first != count - 1 or end - start != count - 1:
+            return False
+        self.add(first, start)
+        if count > 1:
+            start_of, shift, _ = self._starts[-1]
+            self._starts[-1] = start_of, shift, last
+        return True
+
     def of(self, source: int) -> int | None:
         """Return where the entry from a source position lies; None for one that is not there."""
         for first, shift, last in self._starts:
             if first <= source <= last:
                 return source + shift
         return None
+
+
+def _is_plain(entries: Sequence[Entry]) -> bool:
+    return not any(type(entry) is Note for entry in entries)
 
 
 def _apart(chunk: Chunk, indices: Sequence[int]) -> Iterator[list[int]]:
@@ -104,6 +123,9 @@ class Landing:
 
     async def add(self, chunk: Chunk) -> None:
         """Store what the target does not hold yet of a chunk."""
+        if self._walked and self._known is None and _is_plain(chunk.entries):
+            await self._store(chunk, range(len(chunk.entries)))
+            return
         fresh: list[int] = []
         for index, entry in enumerate(chunk.entries):
             if is_unreadable(entry):
@@ -175,7 +197,10 @@ class Landing:
         return self.positions.of(source) if self.is_copy else None
 
     async def _store(self, chunk: Chunk, indices: Sequence[int]) -> None:
-        entries = [relocated(chunk.entries[index], self._place_of) for index in indices]
+        if not indices:
+            return
+        entries = [chunk.entries[index] for index in indices]
+        entries[0] = relocated(entries[0], self._place_of)  # only a batch's first may need it
         try:
             stored = await self._target._save(self._key, entries)
         except _REFUSALS as error:
@@ -191,9 +216,10 @@ class Landing:
         self._count(entries, stored)
 
     def _count(self, entries: Sequence[Entry], stored: LogSlice) -> None:
-        places = {entry.id: entry.position for entry in stored.entries}
-        for entry in entries:
-            self._note_position(entry, places.get(entry.id))
+        if not self.positions.add_run(entries, stored.entries):
+            places = {entry.id: entry.position for entry in stored.entries}
+            for entry in entries:
+                self._note_position(entry, places.get(entry.id))
         notes = sum([isinstance(entry, Note) for entry in entries])
         self.stored_notes += notes
         self.stored_messages += len(entries) - notes
