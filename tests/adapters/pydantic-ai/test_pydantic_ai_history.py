@@ -233,6 +233,19 @@ async def test_a_history_held_in_memory_is_shortened_as_well(storage):
     assert await raw_of(storage) == held[:-2]  # the last step is for save()
 
 
+async def test_a_streamed_run_is_saved_like_any_other(history, storage):
+    """Its reply is there once the stream has ended."""
+    agent = Agent(TestModel(), capabilities=[ProcessHistory(history.process)])
+    for text in ("hello", "and again"):
+        start = await history.messages()
+        async with agent.run_stream(text, message_history=start) as stream:
+            await stream.get_output()
+        await history.save(stream.new_messages())
+    raw = await raw_of(storage)
+    assert texts(raw)[::2] == ["hello", "and again"]
+    assert len(raw) == 4
+
+
 async def test_a_dynamic_system_prompt_stays_what_it_is_now(history):
     """The view shows this run's value, not the one that was stored with the first run."""
     now = iter(["it is 9", "it is 10"])
