@@ -29,20 +29,32 @@ from agent_memory.storage.dynamodb.tails import ERASE_MS
 
 _KEYS: Final = ("pk", "sk", "floor")
 
+_COPIED: Final = 32_768
+"""Bytes of the longest record that the head has a copy of: saves read the head too."""
+
 
 @attrs.frozen
 class _Head:
-    """Which record is the newest: the item that a compare-and-swap replaces."""
+    """Which record is the newest: the item that a compare-and-swap replaces.
+
+    Args:
+        id, number, floor, token: of that record.
+        copy: the item itself where the record, being short, is in it too: reading it then takes
+            no further request.
+    """
 
     id: str
     number: int
     floor: int
     token: bytes
+    copy: dict[str, Any] | None
 
 
 @attrs.frozen
 class Records:
-    """Summary records: each in parts of its own, the newest named by the chat's head item.
+    """Summary records: each in parts of its own; the head item names the newest one.
+
+    The head also holds a copy of a short record.
 
     A record counts only while its floor is the chat's: raising a floor voids all records in
     the same step, whenever they are removed.
@@ -83,6 +95,8 @@ class Records:
         tail, head = await asyncio.gather(self.reader.tail(key), self._head(key))
         if head is None or head.floor != tail.floor or tail.unknown:
             return None
+        if head.copy is not None:
+            return self._decoded(key, [head.copy])
         low = _record_stem(key, head.number) + head.token
         parts = await self.calls.query(key.user_id, low, low + END, key=key).all()
         if not parts and await self._head(key) != head:
@@ -132,6 +146,7 @@ class Records:
                 int(item["number"]["N"]),
                 int(item["floor"]["N"]),
                 bytes(item["token"]["B"]),
+                item if "zip" in item else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise self._corrupted(key, "head", error) from error
@@ -154,6 +169,8 @@ class Records:
         ]
         await self.calls.put_all(parts, key)
         item = {**_head_key(key), **common, "number": {"N": str(number)}}
+        if len(parts) == 1 and len(parts[0]["zip"]["B"]) <= _COPIED:
+            item["zip"] = parts[0]["zip"]
         stored = await self._put_head(key, item, head)
         if not stored:
             await self.calls.delete_all(parts, key)

@@ -140,10 +140,11 @@ async def test_a_record_that_cannot_be_stored_leaves_the_old_one(faulty, proxy, 
 async def test_c61_a_damaged_record_is_reported(storage):
     """The caller rebuilds its view from the raw log."""
     await storage.summaries().save_summary(KEY, made := record(), replaces=None)
-    (part,) = [item for item in await items_of(storage, b"s") if "zip" in item]
+    parts = [item for item in await items_of(storage, b"s") if "zip" in item]
+    assert len(parts) == 2  # and the copy in the head
 
     async def spoil(backend):
-        await backend.calls.put_all([{**part, "zip": {"B": b"damaged"}}])
+        await backend.calls.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
 
     await storage._run(spoil)
     with pytest.raises(CorruptedRecordError, match="summary record"):
@@ -152,9 +153,18 @@ async def test_c61_a_damaged_record_is_reported(storage):
     assert await storage.summaries().save_summary(KEY, record(), replaces=made.id) is True
 
 
-async def test_loading_is_three_requests(faulty, proxy, storage):
-    """The floor and the head at once, then the record."""
+async def test_loading_is_two_requests(faulty, proxy, storage):
+    """The floor, and the head with a copy of the record, at once."""
     await storage.summaries().save_summary(KEY, made := record(), replaces=None)
+    proxy.counted()
+    assert await faulty.summaries().load_summary(KEY) == made
+    assert proxy.counted() == {"Query": 1, "GetItem": 1}
+
+
+async def test_loading_a_large_record_is_three_requests(faulty, proxy, storage):
+    """The floor and the head at once, then the record's parts in one query."""
+    made = record(random.Random(1).randbytes(200_000).hex())
+    await storage.summaries().save_summary(KEY, made, replaces=None)
     proxy.counted()
     assert await faulty.summaries().load_summary(KEY) == made
     assert proxy.counted() == {"Query": 2, "GetItem": 1}
