@@ -15,8 +15,13 @@ HELP = "import sys; sys.argv = ['agent-memory', '--help']; import agent_memory.c
 def run(_directory: Path, tiny: bool) -> list[Target]:
     """Measure whole processes, in turn."""
     samples = 1 if tiny else 11
-    found = [at_most("import agent_memory ÷ attrs, asyncio, json, logging", _ratio(
-        "import agent_memory", MEASURE, samples), TARGET)]
+    found = [
+        at_most(
+            "import agent_memory ÷ attrs, asyncio, json, logging",
+            _ratio("import agent_memory", MEASURE, samples),
+            TARGET,
+        )
+    ]
     if importlib.util.find_spec("typer"):
         ratio = _ratio(HELP, "import typer", samples)
         found.append(at_most("agent-memory --help ÷ import typer", ratio, 4))

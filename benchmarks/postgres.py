@@ -7,6 +7,7 @@ the work around a commit, for both sides the same.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import os
 import sys
@@ -48,8 +49,7 @@ class RawAsyncpg(Contender):
     kind = "engine"
 
     async def open(self) -> None:
-        import asyncpg  # noqa: PLC0415  (an extra)
-
+        asyncpg: Any = importlib.import_module("asyncpg")
         self._pool: Any = await asyncpg.create_pool(_url, min_size=5, max_size=10)
         await self._pool.execute(_TABLES)
 
@@ -85,7 +85,9 @@ class SessionRow(Contender):
 
         self._engine = create_async_engine(_url.replace("postgresql:", "postgresql+asyncpg:"))
         self._sessions = async_sessionmaker(self._engine)
-        self._statement = text("INSERT INTO raw_rows (chat, role, content) VALUES (:c, 'user', :t)")
+        self._statement = text(
+            "INSERT INTO raw_rows (chat, role, content) VALUES (:c, 'user', :t)"
+        )
 
     async def save(self, chat: str, number: int) -> None:
         async with self._sessions() as session, session.begin():

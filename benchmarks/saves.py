@@ -9,6 +9,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -109,9 +110,7 @@ def _place(directory: Path, make: type[Contender]) -> Path:
     return place
 
 
-async def _lone(
-    made: Sequence[Contender], kept: int, samples: int
-) -> dict[Contender, Lone]:
+async def _lone(made: Sequence[Contender], kept: int, samples: int) -> dict[Contender, Lone]:
     chat = f"kept-{kept}"
     for one in made:
         await one.fill(chat, kept)
@@ -120,7 +119,7 @@ async def _lone(
     for number in range(samples):
         for place in range(len(made)):  # each comes after each other one as often
             one = made[(place + number) % len(made)]
-            times[one].append(await timed(lambda one=one, n=number: one.save(chat, kept + 1 + n)))
+            times[one].append(await timed(partial(one.save, chat, kept + 1 + number)))
     return {one: Lone(statistics.median(took), min(took)) for one, took in times.items()}
 
 
@@ -169,7 +168,9 @@ def targets(rows: dict[type[Contender], Row]) -> list[Target]:
     sqlite, files = rows[OurSqlite], rows[OurFiles]
     found = [
         at_most("SQLite FULL: lone save ÷ raw aiosqlite's", lone_ratio(sqlite, rows[RawLog]), 1.7),
-        at_most("files fsync: lone save ÷ raw append + fsync", lone_ratio(files, rows[RawFiles]), 1.5),
+        at_most(
+            "files fsync: lone save ÷ raw append + fsync", lone_ratio(files, rows[RawFiles]), 1.5
+        ),
         at_least(
             "SQLite FULL: many chats at once ÷ raw aiosqlite, a row and a commit",
             rate_ratio(sqlite, rows[RawRow]),
@@ -208,7 +209,9 @@ def rate_ratio(one: Row, other: Row) -> float:
 def print_table(rows: dict[type[Contender], Row], sizes: Sizes) -> None:
     """Print the lengths, then the rate, of each contender."""
     heads = "".join(f"{f'{kept:,} kept':>20}" for kept in sizes.kept)
-    print(f"{'a message saved: median (minimum) ms':64}{heads}{f'{sizes.chats} chats at once':>20}")
+    print(
+        f"{'a message saved: median (minimum) ms':64}{heads}{f'{sizes.chats} chats at once':>20}"
+    )
     for row in rows.values():
         cells = "".join(f"{_cell(row.lone.get(kept)):>20}" for kept in sizes.kept)
         print(f"{row.name:64}{cells}{f'{row.rate:,.0f} /s':>20}")

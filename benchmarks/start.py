@@ -33,7 +33,7 @@ FOREIGN = (
 def process(code: str) -> float:
     """Return how long a whole process takes, in seconds."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 

@@ -10,6 +10,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ async def fill(storage: ChatStorage, ids: tuple[str, str, str], count: int) -> N
 
 def run(directory: Path, tiny: bool) -> list[Target]:
     """Measure all of it."""
+    for name in ("overhead", "restart", "import"):
+        (directory / name).mkdir()
     length, samples, chats = (90, 2, 20) if tiny else (100_000, 201, 1_000)
     return [
         *asyncio.run(active_fetch(length, samples)),
@@ -93,7 +96,9 @@ async def active_fetch(length: int, samples: int) -> list[Target]:
             _often(lambda: alone.fetch_chat(*long)),
             samples=samples,
         )
-        found.append(at_most("active fetch, in memory ÷ agent-squad's live buffer", pair.ratio, 10))
+        found.append(
+            at_most("active fetch, in memory ÷ agent-squad's live buffer", pair.ratio, 10)
+        )
     return found
 
 
@@ -125,7 +130,6 @@ async def _peers_buffer() -> Any:
 
 async def overhead_on_save(directory: Path, samples: int) -> Target:
     """A save through the wrapper with nothing to summarize, against one into the store."""
-    directory.mkdir()
     async with OurSqlite(directory).storage as raw:
         ids = ("plain", *IDS[1:]), ("wrapped", *IDS[1:])
         await fill(raw, ids[0], 100)
@@ -139,9 +143,7 @@ async def overhead_on_save(directory: Path, samples: int) -> Target:
             for which in (0, 1) if number % 2 else (1, 0):
                 target = (raw, storage)[which]
                 made = message(number)
-                took = await timed(
-                    lambda t=target, i=ids[which], m=made: t.save_chat_message(*i, m)
-                )
+                took = await timed(partial(target.save_chat_message, *ids[which], made))
                 times[which].append(took)
         ratio = statistics.median(times[1]) / statistics.median(times[0])
         return at_most("SQLite FULL: save through the wrapper ÷ inner save", ratio, 1.1)
@@ -149,7 +151,6 @@ async def overhead_on_save(directory: Path, samples: int) -> Target:
 
 async def restart(directory: Path, length: int, samples: int) -> list[Target]:
     """The first fetch of a new wrapper with a record there, against reading the tail alone."""
-    directory.mkdir()
     found: list[Target] = []
     async with OurSqlite(directory).storage as sqlite:
         for name, raw in (("in memory", InMemoryChatStorage()), ("SQLite FULL", sqlite)):
@@ -203,60 +204,35 @@ async def _hold(storage: ChatStorage, ids: tuple[str, str, str]) -> None:
     await storage.fetch_chat(*ids)
 
 
-class _OneTail(InMemoryChatStorage):
-    """A store whose messages are counted apart from the buffers."""
-
-
 async def memory_of_buffers(chats: int) -> list[Target]:
     """Many chats through one wrapper: buffers held, and the bytes of one beside its messages."""
     most = min(1_000, chats // 2)
-    raw = _OneTail()
+    raw = InMemoryChatStorage()
     ids = [("user", f"session-{number}", "agent") for number in range(chats)]
     made = [message(number) for number in range(6)]
     storage = SummarizingChatStorage(raw, summarize, 2, 1, max_buffers=most, close_inner=False)
-    for one in ids[: most * 2]:
+    for one in ids:
         await raw.save_chat_messages(*one, made)
+        await storage.fetch_chat(*one)
+    held = storage.buffered_chats
+    await storage.aclose()
+    again = SummarizingChatStorage(raw, summarize, 2, 1, max_buffers=most, close_inner=False)
     gc.collect()
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for one in ids[:most]:
-        await storage.fetch_chat(*one)
+    for one in ids[:most]:  # from their records: what is new is the buffers
+        await again.fetch_chat(*one)
     gc.collect()
-    held = tracemalloc.get_traced_memory()[0] - before
-    records = await _bytes_of_records(raw, ids[:most], held)
+    each = tracemalloc.get_traced_memory()[0] / most
     tracemalloc.stop()
-    for one in ids[most:]:
-        if not await raw.fetch_chat(*one, 1):
-            await raw.save_chat_messages(*one, made)
-        await storage.fetch_chat(*one)
-    count = storage.buffered_chats
-    await storage.aclose()
+    await again.aclose()
     return [
-        at_most(f"buffers held after {chats:,} chats ÷ max_buffers", count / most, 1),
-        at_most("a buffer with its summary, beside raw messages", records / most, 4_096, "bytes"),
+        at_most(f"buffers held after {chats:,} chats ÷ max_buffers", held / most, 1),
+        at_most("a buffer beside its messages", each, 1_024, "bytes"),
     ]
-
-
-async def _bytes_of_records(raw: ChatStorage, ids: list[Any], held: int) -> int:
-    """Return what is left of `held` when the records in the store are gone from it."""
-    before = tracemalloc.get_traced_memory()[0]
-    summaries = raw.summaries()
-    for one in ids:
-        if summaries is not None:
-            await summaries.forget_summaries(_key(one))
-    gc.collect()
-    return held - (before - tracemalloc.get_traced_memory()[0])
-
-
-def _key(ids: tuple[str, str, str]) -> Any:
-    from agent_memory import ChatKey  # noqa: PLC0415  (beside its one use)
-
-    return ChatKey(*ids)
 
 
 async def memory_of_import(directory: Path, count: int) -> Target:
     """How much memory grows from the first tenth of an import to its end."""
-    directory.mkdir()
     async with OurSqlite(directory).storage as raw:
         storage = wrapped(raw)
         await fill(storage, IDS, count // 10)
