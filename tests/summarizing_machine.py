@@ -157,14 +157,18 @@ class World:
         self.go_on()
 
     def save(self, worker, key, messages):
-        expected = [SummarizerError] if "on_summarizer_error" in self.setting.options else []
         saving = worker.storage.save_chat_messages(*attrs.astuple(key), messages)
-        task = self.begin(saving, lambda stored: self._check_saved(key, stored), *expected)
+        task = self.begin(saving, lambda stored: self._check_saved(key, stored), *self._strict)
         self.saving[task] = {message.id for message in messages}
 
     def note(self, worker, key, note):
         saving = worker.storage.save_note(*attrs.astuple(key), note)
-        self.saving[self.begin(saving, lambda _result: None)] = {note.id}
+        self.saving[self.begin(saving, lambda _result: None, *self._strict)] = {note.id}
+
+    @property
+    def _strict(self):
+        """What saves may raise beside the store's own errors."""
+        return [SummarizerError] if "on_summarizer_error" in self.setting.options else []
 
     def fetch(self, worker, key, limit=None):
         before = self.log(key)
