@@ -44,7 +44,8 @@ def weather(city: str, number: int) -> dict:
 
 def agent_of(script: Script, **options) -> Agent:
     options.setdefault("system_prompt", "Tell the weather.")
-    return Agent(FunctionModel(script), tools=[weather], **options)
+    model = FunctionModel(lambda messages, info: script(messages, info))  # noqa: PLW0108 (functions have names)
+    return Agent(model, tools=[weather], **options)
 
 
 def unpaired(messages: list[ModelMessage]) -> list[str]:
