@@ -190,12 +190,12 @@ def test_who_only_looks_makes_nothing(url):
     assert names_here() == []
 
 
-async def test_who_only_looks_makes_no_tables():
+async def test_who_only_looks_makes_no_tables(tmp_path):
     """A database without our tables stays without them; one that has them is read."""
-    Path("empty.db").touch()
-    async with open_storage("sqlite:///empty.db", create=False) as storage:
-        with pytest.raises(StorageError, match="does not exist and create_tables is False"):
-            await storage.fetch_chat(*KEY)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StorageError, match="does not exist and create_tables is False"):
+        async with open_storage("sqlite:///empty.db", create=False):
+            pass
     await saved_and_read_again("sqlite:///chats.db")
     async with open_storage("sqlite:///chats.db", create=False) as storage:
         assert len(await storage.fetch_chat(*KEY)) == 1
