@@ -51,6 +51,10 @@ class ChatStorage(Lifecycle, ABC):
     when the medium does not answer.
     """
 
+    _outlasts_cancellation: bool = False
+    """Whether ``_append`` by itself leaves nothing in flight when it is cancelled, as one does that
+    never suspends, or that waits with ``settling.result_of``: it spares a task a save."""
+
     @property
     def scope(self) -> Scope:
         """Which writers this store keeps in order; ``"process"`` unless a backend says more."""
@@ -188,7 +192,8 @@ class ChatStorage(Lifecycle, ABC):
     @final
     async def _save(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         """Append checked entries to an open store; nothing is in flight when this has left."""
-        stored = await settle(self._append(key, without_repeats(key, entries)))
+        appending = self._append(key, without_repeats(key, entries))
+        stored = await (appending if self._outlasts_cancellation else settle(appending))
         await self._settled(key, stored)
         return stored
 

@@ -66,6 +66,8 @@ class InMemoryChatStorage(ChatStorage):
     event loops of this process.
     """
 
+    _outlasts_cancellation = True  # it never suspends
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._chats: dict[ChatKey, _Chat] = {}

@@ -76,6 +76,8 @@ class SqlChatStorage(ChatStorage):
         MissingDependencyError: the URL's driver is not installed.
     """
 
+    _outlasts_cancellation = True  # it waits with result_of
+
     def __init__(
         self,
         url_or_engine: UrlOrEngine,

@@ -101,6 +101,8 @@ class SummarizingChatStorage(WrapperChatStorage):
         close_inner: bool = True,
     ) -> None:
         super().__init__(storage, close_inner=close_inner)
+        # What a cancellation leaves of the inner append is read before the next answer.
+        self._outlasts_cancellation = storage._outlasts_cancellation
         check_summarizer(summarizer, "summarizer")
         if fallback is not None:
             check_summarizer(fallback, "fallback")
