@@ -198,7 +198,7 @@ class RawBatch(_RawSqlite):
     longest = 0  # no single save
 
     async def save(self, chat: str, number: int) -> None:
-        rows = [(chat, "user", text_of(number))] * 64
+        rows = [(chat, "user", text_of(number + row)) for row in range(64)]
         await self._db.executemany(_ROW, rows)
         await self._db.commit()
 

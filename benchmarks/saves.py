@@ -25,7 +25,7 @@ from benchmarks.contenders import (
     RawRow,
 )
 from benchmarks.targets import Target, at_least, at_most
-from benchmarks.timing import timed
+from benchmarks.timing import processed, timed
 
 
 @attrs.frozen
@@ -63,12 +63,16 @@ class Row:
         name, kind: of the contender.
         lone: by the number of messages kept.
         at_once: messages a second of each round, many chats at once.
+        cpu: seconds of the processor a message of each round takes, many chats at once.
+        lone_cpu: the same of lone saves.
     """
 
     name: str
     kind: str
     lone: dict[int, Lone] = attrs.field(factory=dict[int, Lone])
     at_once: list[float] = attrs.field(factory=list[float])
+    cpu: list[float] = attrs.field(factory=list[float])
+    lone_cpu: list[float] = attrs.field(factory=list[float])
 
     @property
     def rate(self) -> float:
@@ -97,7 +101,7 @@ async def measure(
         saves = {one: await _saves_in(one, sizes) for one in made}
         for _ in range(sizes.rounds):
             for one in made:
-                rows[type(one)].at_once.append(await _at_once(one, sizes.chats, saves[one]))
+                await _round(one, rows[type(one)], sizes.chats, saves[one])
     finally:
         for one in made:
             await one.close()
@@ -147,6 +151,23 @@ async def _saves_in(one: Contender, sizes: Sizes) -> int:
     return max(1, min(50, int(sizes.seconds / each)))
 
 
+async def _round(one: Contender, row: Row, chats: int, saves: int) -> None:
+    async def in_sequence() -> None:
+        for _ in range(saves):
+            await one.save("one", _numbers.take(one, "one"))
+
+    rate = 0.0
+
+    async def at_once() -> None:
+        nonlocal rate
+        rate = await _at_once(one, chats, saves)
+
+    row.cpu.append(await processed(at_once) / (chats * saves))
+    row.at_once.append(rate)
+    if one.longest:
+        row.lone_cpu.append(await processed(in_sequence) / saves)
+
+
 async def _at_once(one: Contender, chats: int, saves: int) -> float:
     async def speak(chat: str) -> None:
         for _ in range(saves):
@@ -154,13 +175,12 @@ async def _at_once(one: Contender, chats: int, saves: int) -> float:
 
     async def all_speak() -> None:
         if isinstance(one, RawBatch):  # one save is a batch of what others save one by one
-            for _ in range(saves):
+            for _ in range(saves * chats // 64):
                 await one.save("all", 0)
         else:
             await asyncio.gather(*(speak(f"chat-{chat}") for chat in range(chats)))
 
-    rows = 64 * saves if isinstance(one, RawBatch) else chats * saves
-    return rows / await timed(all_speak)
+    return chats * saves / await timed(all_speak)
 
 
 def targets(rows: dict[type[Contender], Row]) -> list[Target]:
@@ -208,13 +228,31 @@ def rate_ratio(one: Row, other: Row) -> float:
 
 def print_table(rows: dict[type[Contender], Row], sizes: Sizes) -> None:
     """Print the lengths, then the rate, of each contender."""
-    heads = "".join(f"{f'{kept:,} kept':>20}" for kept in sizes.kept)
+    heads = "".join(f"{f'{kept:,} kept':>16}" for kept in sizes.kept)
+    at_once = f"{sizes.chats} chats at once"
     print(
-        f"{'a message saved: median (minimum) ms':64}{heads}{f'{sizes.chats} chats at once':>20}"
+        f"{'a message saved: median (minimum) ms':62}{heads}{at_once:>20}{'CPU: alone, at once':>22}"
     )
     for row in rows.values():
-        cells = "".join(f"{_cell(row.lone.get(kept)):>20}" for kept in sizes.kept)
-        print(f"{row.name:64}{cells}{f'{row.rate:,.0f} /s':>20}")
+        cells = "".join(f"{_cell(row.lone.get(kept)):>16}" for kept in sizes.kept)
+        print(f"{row.name:62}{cells}{f'{row.rate:,.0f} /s':>20}{_cpu(row):>22}")
+
+
+def _cpu(row: Row) -> str:
+    """Return the least microseconds of the processor: what the code takes when undisturbed."""
+    lone = f"{min(row.lone_cpu) * 1e6:,.0f}" if row.lone_cpu else "–"
+    return f"{lone}, {min(row.cpu) * 1e6:,.0f} µs"
+
+
+def cpu_ratios(rows: dict[type[Contender], Row]) -> dict[str, float]:
+    """Return the processor's part of the ratios, which other processes hardly disturb."""
+    sqlite, log, row = rows[OurSqlite], rows[RawLog], rows[RawRow]
+    return {
+        "SQLite, CPU: our lone save ÷ raw head row + message": min(sqlite.lone_cpu)
+        / min(log.lone_cpu),
+        "SQLite, CPU at once: raw head row + message ÷ ours": min(log.cpu) / min(sqlite.cpu),
+        "SQLite, CPU at once: raw row and commit ÷ ours": min(row.cpu) / min(sqlite.cpu),
+    }
 
 
 def _cell(lone: Lone | None) -> str:

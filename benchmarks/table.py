@@ -30,7 +30,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Target]]] = {
 }
 """What is measured beside saves: each takes an empty directory and whether to be tiny."""
 
-TINY = saves.Sizes(kept=(4,), samples=2, chats=4, rounds=1, seconds=0.0)
+TINY = saves.Sizes(kept=(4,), samples=2, chats=64, rounds=1, seconds=0.0)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,6 +62,10 @@ def _saves(directory: Path, tiny: bool, report: dict[str, Any]) -> list[Target]:
     found, absent = peers.installed()
     rows = asyncio.run(saves.measure(saves.contenders(found), directory, sizes))
     saves.print_table(rows, sizes)
+    print()
+    report["cpu_ratios"] = saves.cpu_ratios(rows)
+    for name, ratio in report["cpu_ratios"].items():
+        print(f"{name:60}{ratio:>8.2f}")
     for name in absent:
         print(f"not installed, left out: {name}")
     report["saves"] = [attrs.asdict(row) | {"rate": row.rate} for row in rows.values()]

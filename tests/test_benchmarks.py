@@ -64,8 +64,42 @@ def test_start_loads_nothing_foreign():
     assert done.stdout.count(" ms ") == 5
 
 
+def test_the_table_of_saves_and_its_targets(tmp_path):
+    """Every contender that needs no server saves alone and at once; each target is judged."""
+    pytest.importorskip("aiosqlite", reason="the bare engine's part needs the extra `bench`")
+    file = tmp_path / "figures.json"
+    done = run("table", "--tiny", "--parts", "saves", "--json", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(file.read_text())
+    kinds = [row["kind"] for row in figures["saves"]]
+    assert (kinds.count("ours"), kinds.count("engine")) == (3, 4)
+    assert all(row["rate"] > 0 for row in figures["saves"])
+    assert len(figures["targets"]) >= 5
+    for target in figures["targets"]:
+        excess = target["value"] - target["limit"]
+        assert target["met"] == (excess <= 0 if target["bound"] == "at most" else excess >= 0)
+
+
+def test_what_the_wrapper_and_the_pure_parts_cost():
+    """Fetches, restarts, pauses and memory, each against its target."""
+    done = run("--tiny", "--parts", "wrapping", "pure")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len([line for line in lines if line.startswith(("met ", "MISSED "))]) >= 10
+
+
+def test_views_of_random_histories_are_valid():
+    """Our views leave no call and no result alone, and with a provider nothing is refused."""
+    done = run("validity", "--histories", "10")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = {line[:44].strip(): line[44:].split() for line in done.stdout.splitlines()}
+    assert figures["with a call or a result left alone"][:2] == ["0", "0"]
+    assert figures["refused by the provider (Bedrock's rules)"][1] == "0"
+    assert int(figures["views of valid histories"][0]) > 0
+
+
 def test_the_list_of_benchmarks():
-    """Without a name the benchmarks are listed, and the exit code says that none was run."""
-    done = run()
+    """An unknown name lists the benchmarks, and the exit code says that none was run."""
+    done = run("unknown")
     assert done.returncode == 2
-    assert all(name in done.stdout for name in ("growth", "start"))
+    assert all(name in done.stdout for name in ("table", "growth", "start", "validity"))
