@@ -230,9 +230,8 @@ def print_table(rows: dict[type[Contender], Row], sizes: Sizes) -> None:
     """Print the lengths, then the rate, of each contender."""
     heads = "".join(f"{f'{kept:,} kept':>16}" for kept in sizes.kept)
     at_once = f"{sizes.chats} chats at once"
-    print(
-        f"{'a message saved: median (minimum) ms':62}{heads}{at_once:>20}{'CPU: alone, at once':>22}"
-    )
+    first, cpu = "a message saved: median (minimum) ms", "CPU: alone, at once"
+    print(f"{first:62}{heads}{at_once:>20}{cpu:>22}")
     for row in rows.values():
         cells = "".join(f"{_cell(row.lone.get(kept)):>16}" for kept in sizes.kept)
         print(f"{row.name:62}{cells}{f'{row.rate:,.0f} /s':>20}{_cpu(row):>22}")
