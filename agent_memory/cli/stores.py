@@ -38,11 +38,11 @@ YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not 
 User: TypeAlias = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
 Session: TypeAlias = Annotated[str, typer.Argument(metavar="SESSION", show_default=False)]
 Agent: TypeAlias = Annotated[str, typer.Argument(metavar="AGENT", show_default=False)]
-AnyUser: TypeAlias = Annotated[str | None, typer.Argument(metavar="[USER]", show_default=False)]
+AnyUser: TypeAlias = Annotated[str | None, typer.Argument(metavar="USER", show_default=False)]
 AnySession: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="[SESSION]", show_default=False)
+    str | None, typer.Argument(metavar="SESSION", show_default=False)
 ]
-AnyAgent: TypeAlias = Annotated[str | None, typer.Argument(metavar="[AGENT]", show_default=False)]
+AnyAgent: TypeAlias = Annotated[str | None, typer.Argument(metavar="AGENT", show_default=False)]
 
 
 class UnknownChatError(AgentMemoryError):

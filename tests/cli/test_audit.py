@@ -13,6 +13,7 @@ import pytest
 from executable import CONTROL, all_done, done, environment, run, with_store
 
 from agent_memory import ConversationMessage
+from agent_memory.audit.copying import extent_of
 from agent_memory.cli.app import run as run_here
 from chats_to_move import HOSTILE, IDS, everything, records
 
@@ -118,6 +119,30 @@ def test_moving_back(small, empty_store, tmp_path):
     assert run_here(["import", "chats.jsonl", "--store", empty_store]) == 0
     assert with_store(empty_store, everything) == with_store(small, everything)
     assert with_store(empty_store, records) == with_store(small, records)
+
+
+def test_killed_and_done_again(empty_store):
+    """An import that is killed at any moment is completed by doing it again."""
+    file, count = Path("big.jsonl"), 10_000
+    with file.open("w", encoding="utf-8") as out:
+        for number in range(count):
+            out.write(json.dumps({"role": "user", "content": f"say {number}"}) + "\n")
+    command = ["import", str(file), "--store", empty_store]
+    with subprocess.Popen(
+        [sys.executable, "-m", "agent_memory", *command],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        while process.poll() is None and not with_store(empty_store, extent_of).entries:
+            pass  # until something of it is there, or all
+        process.kill()
+        assert process.stderr.read() == b""
+    held = with_store(empty_store, extent_of).entries
+    assert held > 0
+    assert f"{held:,} were there already" in done(*command)
+    (log,) = with_store(empty_store, everything).values()
+    assert [message.content for message in log] == [f"say {n}" for n in range(count)]
 
 
 def test_forgetting(store):
