@@ -35,21 +35,12 @@ def user(text="hello", **fields):
     return ConversationMessage("user", text, **fields)
 
 
-def slow():
-    return SlowChatStorage(InMemoryChatStorage(), 0)
-
-
 def doubles():
-    return CountingChatStorage(FlakyChatStorage(GatedChatStorage(InMemoryChatStorage())))
+    slow = SlowChatStorage(InMemoryChatStorage(), 0)
+    return CountingChatStorage(FlakyChatStorage(GatedChatStorage(slow)))
 
 
-class TestSlow(ChatStorageTests):
-    @pytest.fixture
-    def make_storage(self):
-        return slow
-
-
-class TestOtherDoubles(ChatStorageTests):
+class TestDoubles(ChatStorageTests):
     @pytest.fixture
     def make_storage(self):
         return doubles
