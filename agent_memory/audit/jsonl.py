@@ -182,20 +182,13 @@ class _Assembler:
                 if "export" in fields:
                     continue
                 key, position = _key_and_position(fields)
-                ends = "ends" in fields
-                entry = None if ends else _entry(fields, position, key)
+                entry = None if "ends" in fields else _entry(fields, position, key)
             except (AgentMemoryError, KeyError, TypeError, ValueError) as error:
                 yield from self._flush(line.start)
                 self._next = None  # it may be the next of the chat, so nothing is missing
                 yield Bad(f"{self._source} {line.number}", _reason(error))
                 continue
-            if key != self._key or len(self._entries) >= PAGE or self._size > PAGE_BYTES:
-                yield from self._flush(line.start)
-            gap = self._gap(key, position + ends, line)
-            if gap is not None:
-                yield from self._flush(line.start)
-                yield gap
-            self._key, self._next = key, position + 1
+            yield from self._go_on(line, key, position + (entry is None))
             if entry is None:
                 yield from self._end(line, fields)
             else:
@@ -205,6 +198,16 @@ class _Assembler:
         yield from self._flush(done)
         if self._next is not None and self._key is not None:
             yield Bad(f"{self._source} {lines_read(lines)}", f"{_CUT} of {self._key}")
+
+    def _go_on(self, line: Line, key: ChatKey, position: int) -> Iterator[Chunk | Bad]:
+        """Give what is held where the next entry does not belong to it, or it is enough."""
+        gap = self._gap(key, position, line)
+        is_full = len(self._entries) >= PAGE or self._size > PAGE_BYTES
+        if key != self._key or gap is not None or is_full:
+            yield from self._flush(line.start)
+        if gap is not None:
+            yield gap
+        self._key, self._next = key, position + 1
 
     def _flush(self, done: int, records: list[SummaryRecord] | None = None) -> Iterator[Chunk]:
         if self._key is not None and (self._entries or records):

@@ -18,7 +18,8 @@ def main() -> None:
     """Run the command line with this process's arguments, and exit.
 
     Exit codes: 0 done; 1 it could not be done, or not all of it, or something is wrong with what
-    was verified; 2 it was asked for in a way that cannot work; 130 interrupted. An error is one line on standard error.
+    was verified; 2 it was asked for in a way that cannot work; 130 interrupted. An
+    error is one line on standard error.
     """
     try:
         from agent_memory.cli.app import run  # noqa: PLC0415  (needs the extra)
