@@ -121,6 +121,36 @@ def test_moving_back(small, empty_store, tmp_path):
     assert with_store(empty_store, records) == with_store(small, records)
 
 
+@pytest.mark.parametrize("kind", ["mariadb", "dynamodb"])
+def test_other_stores(small, kind, request, capsys):
+    """The commands are made of the contract alone: they work on every store."""
+    if kind == "mariadb":
+        url = request.getfixturevalue("mariadb_url")
+    else:
+        endpoint, table = map(
+            request.getfixturevalue, ("quick_dynamodb_endpoint", "dynamodb_table")
+        )
+        url = f"dynamodb://{table}?region=eu-central-1&create_table=true&endpoint={endpoint}"
+    for command in (
+        ["copy", small, url],
+        ["ls", "--store", url],
+        ["show", *ADA, "--store", url],
+        ["view", *IDS, "--store", url],
+        ["history", *IDS, "--store", url],
+        ["stats", "--store", url],
+        ["verify", "--store", url],
+        ["export", "-o", "x.jsonl", "--store", url],
+        ["report", *ADA, "-o", "x.html", "--store", url],
+        ["prune", "--older-than", "1d", "--yes", "--store", url],
+    ):
+        assert run_here(command) == 0, capsys.readouterr().err
+    assert with_store(url, everything) == with_store(small, everything)
+    assert with_store(url, records) == with_store(small, records)
+    assert "all is well: 3 chats" in capsys.readouterr().out
+    assert run_here(["delete", "ada", "--yes", "--store", url]) == 0
+    assert "deleted 2 chats with 37 messages" in capsys.readouterr().out
+
+
 def test_killed_and_done_again(empty_store):
     """An import that is killed at any moment is completed by doing it again."""
     file, count = Path("big.jsonl"), 10_000
