@@ -229,8 +229,9 @@ class World:
         ids_now = {message.id for message in shown_now}
         if now.floor != before.floor or not {m.id for m in shown_before} <= ids_now:
             return  # deleted or retracted meanwhile: both answers are right
-        self.wrong += torn(view, shown_now)
         newest = max((message.position or 0 for message in view), default=0)
+        # What came while the fetch was under way need not be there yet.
+        self.wrong += torn(view, [m for m in shown_now if m.position <= newest])
         none_retracted = before.messages == shown_before
         if shown_before and none_retracted and shown_before[-1].position > newest:
             self.wrong.append(f"{shown_before[-1].id} is the newest and not shown")
