@@ -1,9 +1,7 @@
 """Waking tasks of an event loop from other threads, many with one call.
 
 ``loop.call_soon_threadsafe`` costs a system call each time. When a thread ends the work of many
-tasks at once (a group of saves that share a commit), one such call wakes all of them: within
-:func:`together` they are woken at its end, else as soon as the first of them is ready, whose loop
-would then take the interpreter from the thread that still has to tell the others.
+tasks at once (a group of saves that share a commit), one such call wakes all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Final
 
 
@@ -31,13 +29,6 @@ class Wakes:
             if self._scheduled:
                 return
             self._scheduled = True
-        held: list[tuple[Wakes, asyncio.AbstractEventLoop]] | None = getattr(_held, "loops", None)
-        if held is None:
-            self._schedule(loop)
-        else:
-            held.append((self, loop))
-
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
             loop.call_soon_threadsafe(self._call_all)
 
@@ -47,22 +38,6 @@ class Wakes:
             self._scheduled = False
         for wake in waiting:
             wake()
-
-
-_held: Final = threading.local()
-
-
-@contextlib.contextmanager
-def together() -> Generator[None]:
-    """Wake what this thread makes ready within the block at its end, each loop once."""
-    held: list[tuple[Wakes, asyncio.AbstractEventLoop]] = []
-    _held.loops = held
-    try:
-        yield
-    finally:
-        _held.loops = None
-        for wakes, loop in held:
-            wakes._schedule(loop)
 
 
 _lock: Final = threading.Lock()

@@ -17,7 +17,6 @@ from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kin
 from agent_memory.storage.sql.jobs import told
 from agent_memory.storage.sql.sessions import Session
 from agent_memory.storage.sql.statements import Statements
-from agent_memory.storage.wakes import together
 
 MAX_ROWS: Final = 1_000
 MAX_CHARACTERS: Final = 4_000_000
@@ -60,9 +59,8 @@ class Appender:
             if not isinstance(error, Exception):
                 raise
         else:
-            with together():
-                for pending, result in zip(group, stored, strict=True):
-                    pending.future.set_result(result)
+            for pending, result in zip(group, stored, strict=True):
+                pending.future.set_result(result)
 
     def _store(self, session: Session, appends: Sequence[Append]) -> list[LogSlice]:
         at_once = self.at_once
