@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from agent_memory import (
+    ChatStorage,
     ConversationMessage,
     InMemoryChatStorage,
     InvalidRequestError,
@@ -41,8 +42,6 @@ def storage(request, tmp_path):
 
 def test_every_method_of_the_contract_has_a_blocking_twin():
     """Whatever is public and async in the contract can be called without a loop."""
-    from agent_memory import ChatStorage
-
     contract = {name for name in vars(ChatStorage) if not name.startswith("_")}
     assert contract - {"scope", "summaries"} <= set(vars(SyncChatStorage))
 
