@@ -7,7 +7,6 @@ import json
 from io import BytesIO
 
 import pytest
-from chats_to_move import HOSTILE, IDS, everything, fill, moved, odd_messages, records, said
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from agent_memory.audit.chunks import BadRecordError
 from agent_memory.audit.exporting import Scope, export, resume_at
 from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.pages import in_thread
+from chats_to_move import HOSTILE, IDS, everything, fill, moved, odd_messages, records, said
 from histories import histories
 
 KEY = ChatKey(*IDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from chats_to_move import IDS, everything, fill, moved, records, said, stream_of, user
 
 from agent_memory import (
     ChatKey,
@@ -20,6 +19,7 @@ from agent_memory.audit.moving import Mover
 from agent_memory.audit.seeing import explanation_of
 from agent_memory.records import Note
 from agent_memory.retractions import Retraction
+from chats_to_move import IDS, everything, fill, moved, records, said, stream_of, user
 
 KEY = ChatKey(*IDS)
 

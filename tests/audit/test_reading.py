@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from chats_to_move import IDS, everything, fill, records, said, user
 
 from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, InvalidRequestError
 from agent_memory.audit import forgetting
@@ -17,6 +16,7 @@ from agent_memory.audit.seeing import explanation_of, stretches_of
 from agent_memory.records import ChatInfo
 from agent_memory.storage.codec import encode_entry
 from agent_memory.tokens import HeuristicTokenCounter
+from chats_to_move import IDS, everything, fill, records, said, user
 
 KEY = ChatKey(*IDS)
 

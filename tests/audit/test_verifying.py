@@ -6,12 +6,12 @@ import sqlite3
 
 import attrs
 import pytest
-from chats_to_move import IDS, call, fill, records, result, said, user
 from hypothesis import given
 
 from agent_memory import ChatKey, FileChatStorage, InMemoryChatStorage, SqlChatStorage
 from agent_memory.audit.verifying import Verified, verify
 from agent_memory.records import LogSlice
+from chats_to_move import IDS, call, fill, records, result, said, user
 from histories import histories
 
 KEY = ChatKey(*IDS)

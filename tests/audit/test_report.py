@@ -1,0 +1,110 @@
+"""What a report and a Markdown export tell, and that no content becomes markup in them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, SummarizingChatStorage
+from agent_memory.audit.markdown import markdown_of
+from agent_memory.audit.report import page as page_module
+from agent_memory.audit.report import render, session_report
+from agent_memory.audit.report.charts import context_chart, time_line
+from agent_memory.audit.report.collecting import Turn
+from agent_memory.cli.conversations import demo_conversation
+from agent_memory.errors import MissingDependencyError
+from agent_memory.summarizers import ExtractiveSummarizer, SlidingWindowSummarizer
+from agent_memory.tokens import HeuristicTokenCounter
+from chats_to_move import HOSTILE, IDS, fill, said, user
+
+COUNT = HeuristicTokenCounter().count
+
+
+@pytest.mark.parametrize("summarizer", [SlidingWindowSummarizer(6), ExtractiveSummarizer()])
+@pytest.mark.parametrize("trigger", [(4, 2), (10, 2), (6, 1)])
+async def test_the_context_at_each_turn_is_what_the_model_was_given(summarizer, trigger):
+    """The chart's figures, worked out afterwards, are those of the views as they were."""
+    given = []
+    async with InMemoryChatStorage() as storage:
+        async with SummarizingChatStorage(
+            storage, summarizer, *trigger, close_inner=False
+        ) as short:
+            for message in demo_conversation().messages:
+                if message.role.value == "assistant":
+                    given.append(sum(map(COUNT, await short.fetch_chat(*IDS))))
+                await short.save_chat_message(*IDS, message)
+                await short.fetch_chat(*IDS)
+        report = await session_report(storage, *IDS[:2])
+    turns = report.chats[0].turns
+    assert [turn.seen for turn in turns] == given
+    assert sum(turn.summaries for turn in turns) > 1
+    assert [turn.unshortened for turn in turns] == sorted(turn.unshortened for turn in turns)
+
+
+async def test_a_session_across_its_agents():
+    """Every message has its dot on its agent's lane, in the order of the session."""
+    async with InMemoryChatStorage() as storage:
+        await fill(storage)
+        report = await session_report(storage, "ada", "hike")
+        line = time_line(report)
+        assert [lane.name for lane in line.lanes] == ["guide", "weather"]
+        assert sum(len(lane.dots) for lane in line.lanes) == len(report.order) == 37
+        html = render(report)
+    assert html.count('class="chat"') == 2
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", html)
+
+
+async def test_long_chats_and_long_messages_are_cut_and_say_so(monkeypatch):
+    """A report stays of a size that a browser opens: the newest messages, the beginnings."""
+    monkeypatch.setattr(page_module, "MOST_MESSAGES", 20)
+    async with InMemoryChatStorage() as storage:
+        await storage.save_chat_messages(*IDS, [*said(50), user("y" * 50_000)])
+        html = render(await session_report(storage, *IDS[:2]))
+    assert "31 older messages from #1 on are stored and not shown here" in html
+    assert "30,000 more characters are stored" in html
+    assert 'id="m0-32"' in html
+    assert 'id="m0-31"' not in html
+
+
+def test_a_chart_s_axis_and_size():
+    """Rows have round figures, and a long chat does not make a large drawing."""
+    turns = [Turn(n, n * 3, n * 50, None, int(n % 500 == 0)) for n in range(1, 5_001)]
+    chart = context_chart(turns)
+    assert [tick.label for tick in chart.rows] == ["0", "80,000", "160,000", "240,000", "320,000"]
+    assert len(chart.seen.split()) <= 700
+    assert len(chart.marks) == 10
+    assert context_chart(turns[:1]) is None
+
+
+async def test_without_jinja2(monkeypatch):
+    """Where jinja2 is missing, the error names the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    async with InMemoryChatStorage() as storage:
+        await fill(storage)
+        report = await session_report(storage, "ada", "hike")
+    with pytest.raises(MissingDependencyError, match=r"agent-memory-storage\[cli\]"):
+        render(report)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HOSTILE, "```\n</code></pre><script>alert(1)</script>\n````", "# x\n<b>bold</b>", "~~~\n<i>"],
+)
+async def test_markdown_holds_content_as_text(text):
+    """Rendered, nothing of a chat has become markup, and all of it is there."""
+    name = "<b>*x*</b> [a](javascript:b) `c`"
+    call = [{"toolUse": {"toolUseId": "t", "name": name, "input": {text: text}}}]
+    async with InMemoryChatStorage() as storage:
+        made = [user(text), ConversationMessage("assistant", call)]
+        await storage.save_chat_messages(name, name, name, made)
+        (info,) = [info async for info in storage.list_chats()]
+        written = "".join([piece.text async for piece in markdown_of(storage, info)])
+    html = MarkdownIt("commonmark").render(written)
+    tags = set(re.findall(r"<(/?\w+)", html))
+    assert tags <= {"h1", "/h1", "h2", "/h2", "p", "/p", "pre", "/pre", "code", "/code"}
+    assert html.count("<h2>") == 2
+    assert "\x1b" not in written
+    assert info.key == ChatKey(name, name, name)
