@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = {
     "table": "everything at once: saves beside the peers and the engines, and all targets",
     "growth": "what a save, a fetch and a restart cost in a short chat and in a long one",
+    "moving": "what exporting, importing and copying a long chat cost, beside raw aiosqlite",
     "start": "what `import agent_memory` costs",
     "validity": "whether views of random histories are valid, beside agent-squad's wrapper",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import subprocess
 import sys
@@ -102,4 +103,14 @@ def test_the_list_of_benchmarks():
     """An unknown name lists the benchmarks, and the exit code says that none was run."""
     done = run("unknown")
     assert done.returncode == 2
-    assert all(name in done.stdout for name in ("table", "growth", "start", "validity"))
+    assert all(name in done.stdout for name in ("table", "growth", "moving", "start", "validity"))
+
+
+def test_moving_measures_each_step(tmp_path):
+    """Every step has its rate, and import and copy are set beside raw aiosqlite."""
+    url = f"file:{tmp_path}/chats"
+    done = run("moving", "--messages", "1200", "--store", url)
+    assert done.returncode == 0, done.stderr
+    for step in ("raw aiosqlite", "export", "import", "copy", "compare", "copy to file"):
+        assert re.search(rf"^{step} +[\d,]+ +\d+ +\d+$", done.stdout, re.MULTILINE), step
+    assert re.search(r"^import: \d\.\d\d of raw aiosqlite", done.stdout, re.MULTILINE)
