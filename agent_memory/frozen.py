@@ -18,7 +18,11 @@ Content: TypeAlias = "bool | int | float | str | bytes | list[Content] | dict[st
 MAX_DEPTH: Final = 100
 """How deep lists and dicts may be nested. json's own recursion stays far from its limit."""
 
-_SCALARS: Final = frozenset({str, int, bool, bytes, type(None)})
+_SCALARS: Final = frozenset({str, bool, bytes, type(None)})
+_TOO_LARGE: Final = 10**4300
+"""The interpreter turns no longer integers into text, and so json, which everything goes
+through on its way to a model, refuses them (docs.python.org, "Integer string conversion length
+limitation")."""
 _ADVICE: Final = (
     "messages are immutable; edit a copy: copy.deepcopy(message.content) or message.to_dict()"
 )
@@ -79,8 +83,8 @@ def freeze(value: Any, name: str = "content") -> Any:
     """Return a deeply immutable copy of `value`, equal to it by type and key order.
 
     Args:
-        value: exactly None, bool, int, finite float, str, bytes, list, or dict with string
-            keys, nested at most :data:`MAX_DEPTH` deep.
+        value: exactly None, bool, int of at most 4,300 digits, finite float, str, bytes, list,
+            or dict with string keys, nested at most :data:`MAX_DEPTH` deep.
         name: what error messages call the value.
 
     Raises:
@@ -101,21 +105,27 @@ def _freeze(value: Any, depth: int) -> Any:
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return value
-    if kind is float:
-        if math.isfinite(value):
-            return value
-    elif kind is list:
+    if kind is list:
         if depth < MAX_DEPTH:
             return FrozenList([_freeze(item, depth + 1) for item in value])
     elif kind is dict:
         if depth < MAX_DEPTH and all(type(key) is str for key in value):
             return FrozenDict({key: _freeze(item, depth + 1) for key, item in value.items()})
-    elif (kind is FrozenDict or kind is FrozenList) and (
-        # Already checked where it came from, but it may lie deeper here.
-        depth == 0 or depth + _depth(value) <= MAX_DEPTH
-    ):
+    elif (
+        (kind is FrozenDict or kind is FrozenList)
+        and (
+            # Already checked where it came from, but it may lie deeper here.
+            depth == 0 or depth + _depth(value) <= MAX_DEPTH
+        )
+    ) or _is_number(value):
         return value
     raise _OutsideDomainError
+
+
+def _is_number(value: Any) -> bool:
+    if type(value) is int:
+        return -_TOO_LARGE < value < _TOO_LARGE
+    return type(value) is float and math.isfinite(value)
 
 
 def _depth(value: Any) -> int:
@@ -131,7 +141,9 @@ def _explain(value: Any, path: tuple[str | int, ...], depth: int) -> str | None:
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is float and not math.isfinite(value):
         return f"{_show(path)} is {value!r}; floats must be finite"
-    if kind in _SCALARS or kind is float:
+    if kind is int and not -_TOO_LARGE < value < _TOO_LARGE:
+        return f"{_show(path)} has more than 4,300 digits, which no JSON here can hold"
+    if kind in _SCALARS or kind is float or kind is int:
         return None
     if kind not in _CONTAINERS:
         return (

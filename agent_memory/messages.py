@@ -182,8 +182,9 @@ class ConversationMessage:
     Args:
         role: who speaks; a :class:`ParticipantRole` or its value.
         content: the provider's own shape, kept as given: a string, a list of blocks, or None.
-            Exactly None, bool, int, finite float, str, bytes, list, and dict with string keys,
-            at most 100 deep. It is frozen; ``copy.deepcopy(message.content)`` is editable.
+            Exactly None, bool, int (at most 4,300 digits), finite float, str, bytes, list, and
+            dict with string keys, at most 100 deep. It is frozen;
+            ``copy.deepcopy(message.content)`` is editable.
         id: unique within its chat; saving the same id again stores nothing twice. By default
             a new UUIDv7.
         timestamp: an aware datetime, kept in UTC to the microsecond; by default now.
@@ -235,10 +236,7 @@ class ConversationMessage:
         return self
 
     def __repr__(self) -> str:
-        try:
-            shown = repr(self.content)
-        except ValueError:  # an integer beyond the interpreter's limit for decimal text
-            shown = "…"
+        shown = repr(self.content)
         if len(shown) > _PREVIEW:
             shown = shown[: _PREVIEW - 1] + "…"
         place = "" if self.position is None else f", position={self.position}"

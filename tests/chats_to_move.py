@@ -45,7 +45,7 @@ def odd_messages():
             "\udc80 \u2028 \x00 é",
             usage=Usage(10, 2, 1, 1),
             run_id="run",
-            extra={"n": 10**5000, "f": 0.1, "$agent_memory": ["bytes", "AA=="]},
+            extra={"n": 10**4000, "f": 0.1, "$agent_memory": ["bytes", "AA=="]},
         ),
         call("c1"),
         result("c1"),

@@ -223,7 +223,22 @@ def test_from_dict_refuses_what_is_no_message(plain):
 
 
 def test_the_repr_is_short_and_safe():
-    """Long contents are cut, huge integers do not raise."""
+    """Long contents are cut."""
     assert len(repr(ConversationMessage("user", "x" * 10_000))) < 200
-    assert "…" in repr(ConversationMessage("user", 10**10_000))
+    assert "…" in repr(ConversationMessage("user", 10**4000))
     assert "position=3" in repr(ConversationMessage("user", "x").placed(3, "agent"))
+
+
+@pytest.mark.parametrize("digits", [4301, 10_000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_c02_an_integer_that_json_cannot_hold_is_refused(digits, sign):
+    """Once stored it would make every view of its chat fail: no text has room for it."""
+    with pytest.raises(InvalidRequestError, match=r"\['n'\] has more than 4,300 digits"):
+        ConversationMessage("user", [{"n": sign * 10 ** (digits - 1)}])
+
+
+def test_c02_the_largest_integer_that_is_taken_goes_through_json():
+    """4,300 nines: json takes them, and so does everything that a model is sent through."""
+    largest = 10**4300 - 1
+    message = ConversationMessage("user", [{"n": largest}])
+    assert json.loads(json.dumps(message.content)) == [{"n": largest}]

@@ -2,8 +2,7 @@
 
 JSON carries most of a message's content as it stands. What it cannot carry is written as a
 *tagged* object with the single key ``"$agent_memory"``: bytes, strings with lone surrogates,
-integers beyond the interpreter's limit for decimal text, and, so that no user data is ever
-mistaken for a tag, dicts that have that key themselves.
+and, so that no user data is ever mistaken for a tag, dicts that have that key themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ VERSION: Final = 1
 
 _TAG: Final = "$agent_memory"
 _TAG_TEXT: Final = json.dumps(_TAG)
-_MAX_DECIMAL_BITS: Final = 13_000  # int -> text stops at 4,300 digits, about 14,280 bits
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -211,7 +209,7 @@ def _encode(fields: dict[str, Any]) -> str:
         text = _dump(fields)
         if _TAG_TEXT not in text and (text.isascii() or _is_unicode(text)):
             return text
-    except (TypeError, ValueError):  # bytes; an integer too long for decimal text
+    except TypeError:  # bytes
         pass
     return _dump(_to_tagged(fields))
 
@@ -233,8 +231,6 @@ def _to_tagged(value: Any) -> Any:
         return _to_tagged_dict(cast("dict[str, Any]", value))
     if isinstance(value, list):
         return [_to_tagged(item) for item in cast("list[Any]", value)]
-    if type(value) is int and value.bit_length() > _MAX_DECIMAL_BITS:
-        return {_TAG: ["int", hex(value)]}
     return value
 
 
@@ -259,8 +255,6 @@ def _from_tagged(value: Any) -> Any:
 def _untagged(kind: str, payload: Any) -> Any:
     if kind == "dict":
         return {_from_tagged(key): _from_tagged(item) for key, item in payload}
-    if kind == "int":
-        return int(payload, 16)
     plain = base64.b64decode(payload, validate=True)
     return plain if kind == "bytes" else plain.decode("utf-8", "surrogatepass")
 

@@ -26,7 +26,8 @@ scalars = (
     st.none()
     | st.booleans()
     | st.integers()
-    | st.integers(12_990, 20_000).map(lambda bits: -(2**bits))
+    | st.integers(14_000, 14_284).map(lambda bits: -(2**bits))
+    | st.just(10**4300 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | texts
     | st.binary()
