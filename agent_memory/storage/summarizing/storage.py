@@ -27,7 +27,9 @@ class SummarizingChatStorage(WrapperChatStorage):
     """Keeps every message in the inner store and hands out a short view of long chats.
 
     ``fetch_chat`` gives *head + summary + tail*: leading system and pinned messages, what a
-    summarizer made of the older ones, and the newest ones raw. Everything else is raw. A chat
+    summarizer made of the older ones, and the newest ones raw. Everything else is raw. Under a
+    ``max_history_size`` the newest exchange is always whole, even if it alone is larger; then come
+    the head, the summary and older exchanges, each as far as there is room. A chat
     is activated by the first fetch that finds it longer than the trigger; until then nothing is
     held of it. From then on a save that exceeds the trigger has it summarized. The message is
     stored before anything else happens, and whatever the summarizer does, the save succeeds.
