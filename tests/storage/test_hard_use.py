@@ -20,6 +20,10 @@ def make_storage(request, tmp_path):
 
 
 class OnDynamoDb:
+    # Seconds. moto reads a chat's end in time proportional to its length, unlike DynamoDB: of
+    # several writers to a long chat one that has lost a place may lose the next ones as well.
+    patience = 120
+
     @pytest.fixture
     def make_storage(self, dynamodb_endpoint, dynamodb_table):
         return functools.partial(
@@ -28,6 +32,7 @@ class OnDynamoDb:
             "eu-central-1",
             endpoint_url=dynamodb_endpoint,
             create_table=True,
+            timeout=self.patience,
         )
 
 
