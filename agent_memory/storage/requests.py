@@ -72,14 +72,16 @@ def conflict(key: ChatKey, message_id: str) -> StorageConflictError:
     )
 
 
-def checked_count(value: object, name: str) -> int:
-    """Return a whole number of at least 0.
+def checked_count(value: object, name: str, at_least: int = 0) -> int:
+    """Return a whole number of at least so much.
 
     Raises:
         InvalidRequestError: it is none.
     """
-    if type(value) is not int or value < 0:
-        raise InvalidRequestError(f"{name} must be a whole number of at least 0, not {value!r}")
+    if type(value) is not int or value < at_least:
+        raise InvalidRequestError(
+            f"{name} must be a whole number of at least {at_least}, not {value!r}"
+        )
     return value
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from agent_memory import InMemoryChatStorage, StorageUnavailableError
 from agent_memory.testing import FlakyChatStorage, GatedChatStorage, ScriptedSummarizer
-from rig import IDS, Rig, call, dialogue, names, result, texts, user, violations
+from racing import begin, conserved, full, summarizing
+from rig import IDS, Rig, call, dialogue, names, result, texts, user
 
 OTHER = ("user", "session", "other")
 
@@ -18,32 +19,6 @@ async def rig():
     rig = Rig(GatedChatStorage(InMemoryChatStorage()))
     async with rig.storage:
         yield rig
-
-
-async def full(rig):
-    """An active chat whose next save exceeds the trigger."""
-    await rig.active(7)
-    await rig.talk(3)
-    assert len(rig.calls) == 1
-
-
-def begin(work):
-    return asyncio.create_task(work)
-
-
-async def summarizing(rig):
-    """Return the save that waits for a summary, and the gate that holds the summarizer."""
-    await full(rig)
-    gate = rig.summarizer.hold()
-    saving = begin(rig.talk(1))
-    await gate.reached()
-    return saving, gate
-
-
-async def conserved(rig, ids=IDS):
-    view = await rig.view(ids=ids)
-    assert violations(view, await rig.raw(ids)) == []
-    return view
 
 
 # --------------------------------------------------------------------- saves and fetches

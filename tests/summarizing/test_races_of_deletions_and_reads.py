@@ -8,9 +8,8 @@ import pytest
 
 from agent_memory import InMemoryChatStorage
 from agent_memory.testing import GatedChatStorage
+from racing import begin, conserved, full, summarizing
 from rig import IDS, KEY, Rig, dialogue, names, violations
-
-OTHER = ("user", "session", "other")
 
 
 @pytest.fixture
@@ -18,32 +17,6 @@ async def rig():
     rig = Rig(GatedChatStorage(InMemoryChatStorage()))
     async with rig.storage:
         yield rig
-
-
-async def full(rig):
-    """An active chat whose next save exceeds the trigger."""
-    await rig.active(7)
-    await rig.talk(3)
-    assert len(rig.calls) == 1
-
-
-def begin(work):
-    return asyncio.create_task(work)
-
-
-async def summarizing(rig):
-    """Return the save that waits for a summary, and the gate that holds the summarizer."""
-    await full(rig)
-    gate = rig.summarizer.hold()
-    saving = begin(rig.talk(1))
-    await gate.reached()
-    return saving, gate
-
-
-async def conserved(rig, ids=IDS):
-    view = await rig.view(ids=ids)
-    assert violations(view, await rig.raw(ids)) == []
-    return view
 
 
 # --------------------------------------------------------------------- deletions

@@ -8,26 +8,14 @@ from typing import Any
 import attrs
 
 from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.requests import checked_count
 from agent_memory.view import ChatView
-
-
-def whole_number(value: object, name: str, at_least: int, advice: str = "") -> int:
-    """Return a whole number of at least so much.
-
-    Raises:
-        InvalidRequestError: it is none; the text ends with `advice`.
-    """
-    if type(value) is not int or value < at_least:
-        raise InvalidRequestError(
-            f"{name} must be a whole number of at least {at_least}, not {value!r}{advice}"
-        )
-    return value
 
 
 def _at_least(least: int) -> Any:
     def check(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
         if value is not None or attribute.default is not None:
-            whole_number(value, attribute.name, least)
+            checked_count(value, attribute.name, least)
 
     return check
 
