@@ -15,9 +15,8 @@ import attrs
 
 from agent_memory import turns
 from agent_memory.answers import KnownMessages, check_order, checked_answer, is_rewritten
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 
-_SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
 _QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
 _QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
 
@@ -271,7 +270,7 @@ class Snapshot:
 
 
 def _is_system(messages: Sequence[ConversationMessage]) -> bool:
-    return all(message.role in _SYSTEM for message in messages)
+    return all(message.role in SYSTEM_ROLES for message in messages)
 
 
 def _place(block: Sequence[ConversationMessage], message: ConversationMessage) -> int:

@@ -11,13 +11,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.shapes import Part, parts
 
 GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
 """What a group of messages is."""
 
-SYSTEM: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
 
@@ -197,6 +196,6 @@ class Trace:
         first = self.facts[start]
         if first.has_results:
             return "results"
-        if first.role in SYSTEM:
+        if first.role in SYSTEM_ROLES:
             return "system"
         return "user" if first.role is _USER else "assistant"

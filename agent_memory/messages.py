@@ -28,6 +28,10 @@ class ParticipantRole(enum.StrEnum):
     TOOL = "tool"
 
 
+SYSTEM_ROLES: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
+"""The roles that instruct a model: two names of providers for the same."""
+
+
 def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     check_id(value, attribute.name)
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import attrs
 
-from agent_memory.exchanges import SYSTEM, Facts, facts_of
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.exchanges import Facts, facts_of
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.shapes import Part, parts
 from agent_memory.shapes.base import Shape, is_blank
 from agent_memory.shapes.converting import fits
@@ -77,7 +77,7 @@ class _Sieve:
         for index, message in enumerate(self._messages):
             inside = parts(message)
             facts = facts_of(message, inside)
-            self._head = self._head and facts.role in SYSTEM
+            self._head = self._head and facts.role in SYSTEM_ROLES
             follows = before is _ASSISTANT is facts.role
             self._take(self._legal(index, inside), facts, follows=follows)
             before = facts.role
@@ -119,7 +119,7 @@ class _Sieve:
         """System messages are a parameter of its own with some; later ones become the user's."""
         if role is _TOOL:
             return _USER
-        moved = role in SYSTEM and self._shape in MERGING and not self._head
+        moved = role in SYSTEM_ROLES and self._shape in MERGING and not self._head
         return _USER if moved else role
 
     def _allowed(self, part: Part, role: ParticipantRole, *, own_form: bool) -> bool:
@@ -131,7 +131,7 @@ class _Sieve:
         if by_assistant and role is not _ASSISTANT:
             return False
         if part.answers:
-            return part.id is not None and role not in SYSTEM
+            return part.id is not None and role not in SYSTEM_ROLES
         beside = part.raw is None and part.kind != "other" and self._shape in part.forms
         return beside or block_for(part, self._shape, role) is not None
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.exchanges import SYSTEM
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.repairs import MERGING, Atom
 from agent_memory.shapes.base import Shape
 from agent_memory.shapes.making import text_content
 from agent_memory.shapes.plain import CONTENT_OMITTED
 from agent_memory.shapes.writing import Draft, derived_id, draft
+from agent_memory.turns import leading_system
 
 OPENING: Final = "(The assistant speaks first.)"
 """What the user is made to say where a provider wants the user to begin."""
@@ -50,7 +50,7 @@ def _togetherness(shape: Shape) -> Callable[[Atom], tuple[ParticipantRole, int]]
     def merged(atom: Atom) -> tuple[ParticipantRole, int]:
         """Anthropic and Bedrock: neighbours of one role."""
         role = _USER if atom.role is _TOOL else atom.role
-        return role, atom.source if role in SYSTEM else -1
+        return role, atom.source if role in SYSTEM_ROLES else -1
 
     def by_turn(atom: Atom) -> tuple[ParticipantRole, int]:
         """Chat Completions: messages as they came, but for calls that came one by one."""
@@ -109,7 +109,7 @@ def _message(
 
 def _opened(made: list[ConversationMessage], shape: Shape) -> list[ConversationMessage]:
     """Let the user speak first."""
-    head = next((i for i, message in enumerate(made) if message.role not in SYSTEM), len(made))
+    head = leading_system(made)
     if head == len(made) or made[head].role is not _ASSISTANT:
         return made
     first = made[head]

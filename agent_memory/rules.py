@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.pairing import unpaired
 from agent_memory.repairs import MERGING, surviving
 from agent_memory.rewriting import written
@@ -75,7 +75,6 @@ _TOOL_RULES: Final = frozenset[Rule]({
     "duplicate_result",
     "duplicate_call",
 })  # fmt: skip
-_SYSTEM: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
 _TOOL: Final = ParticipantRole.TOOL
@@ -185,7 +184,7 @@ def _between(
         yield head, "first_message", "a conversation begins with the user"
     for index in range(head, len(messages)):
         role = messages[index].role
-        if role in _SYSTEM:
+        if role in SYSTEM_ROLES:
             yield index, "role", "only leading system messages can be sent"
         elif shape == "bedrock" and index > head and role is messages[index - 1].role:
             yield index, "alternation", f"two messages of role {role.value} follow each other"

@@ -23,8 +23,8 @@ from itertools import pairwise
 import attrs
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.exchanges import SYSTEM, CallSite, GroupKind, Trace, facts_of
-from agent_memory.messages import ConversationMessage
+from agent_memory.exchanges import CallSite, GroupKind, Trace, facts_of
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 
 
 @attrs.frozen
@@ -190,7 +190,7 @@ def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
 def leading_system(messages: Sequence[ConversationMessage]) -> int:
     """How many system (or developer) messages a history begins with."""
     for index, message in enumerate(messages):
-        if message.role not in SYSTEM:
+        if message.role not in SYSTEM_ROLES:
             return index
     return len(messages)
 

@@ -7,11 +7,10 @@ from typing import Final, TypeAlias
 
 from agent_memory import turns
 from agent_memory.compaction import Compaction, Snapshot
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import is_outdated, retracted_ids, retraction_of
 
-_SYSTEM: Final = (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor
 _Count: TypeAlias = Callable[[ConversationMessage], int]
 _Present: TypeAlias = Callable[[list[ConversationMessage]], list[ConversationMessage]]
@@ -164,7 +163,7 @@ class ChatView:
                 self._add(entry, believe=believe)
 
     def _add(self, message: ConversationMessage, *, believe: bool = True) -> None:
-        if self._leading == len(self._tail) and self._is_fresh and message.role in _SYSTEM:
+        if self._leading == len(self._tail) and self._is_fresh and message.role in SYSTEM_ROLES:
             self._leading += 1
         elif self._count is not None:
             self._measure(message, self._count(message), believe=believe)

@@ -20,7 +20,7 @@ from agent_memory.adapters.pydantic_ai_blocks import (
 from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import thaw
 from agent_memory.ids import check_id
-from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole, Usage
 from agent_memory.shapes import Part, media_in, parts
 from agent_memory.shapes.base import Block, as_list
 
@@ -249,7 +249,7 @@ def _request(
 ) -> dict[str, Any] | None:
     stamp = {"timestamp": message.timestamp.isoformat()}
     if part.kind == "text":
-        rules = message.role in (ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER)
+        rules = message.role in SYSTEM_ROLES
         kind = _SYSTEM_PART if rules else "user-prompt"
         return {"part_kind": kind, "content": part.text, **stamp}
     if part.kind == "result" and part.id is not None:

@@ -9,7 +9,7 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import thaw
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.shapes.anthropic import write_text
 from agent_memory.shapes.base import Block, Part, Shape
 from agent_memory.shapes.openai_responses import dump_item, item_of
@@ -27,7 +27,6 @@ SHAPES: Final[dict[str, Shape]] = {
     "anthropic": "anthropic",
     "bedrock": "bedrock",
 }
-_SYSTEM: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOPER})
 _APART: Final = frozenset[Shape]({"anthropic", "bedrock"})
 _CALLS_KEY: Final = "tool_calls"
 
@@ -210,7 +209,7 @@ def convert(messages: Iterable[ConversationMessage], provider: Provider) -> Conv
     system: list[Block] = []
     if shape in _APART:
         leading = 0
-        while leading < len(rest) and rest[leading].role in _SYSTEM:
+        while leading < len(rest) and rest[leading].role in SYSTEM_ROLES:
             system += _system_blocks(rest[leading], shape)
             leading += 1
         rest = rest[leading:]
