@@ -49,8 +49,10 @@ class Group:
 def group(messages: Sequence[ConversationMessage]) -> list[Group]:
     """Split a history into its indivisible groups, in order and without gaps.
 
-    A group that is not open stays as it is when the history goes on, unless a late result of
-    one of its calls, or a stray result right after it, comes: then groups join. Groups never
+    A group that is not open stays as it is when the history goes on, with three exceptions, in
+    which groups join: a late result of one of its calls comes, a stray result comes right after
+    it, or it is the last one, holds reasoning, and the assistant goes on (of a reply that comes
+    item by item, as OpenAI's Responses do, nothing tells which item is its last). Groups never
     part.
     """
     trace = Trace(messages)
