@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from typing import Final
 
 from agent_memory.errors import InvalidRequestError
@@ -48,8 +49,31 @@ def new_id() -> str:
     Source of the layout: RFC 9562, section 5.7. Ids sort roughly by the time they were made,
     which keeps database indexes compact; nothing in this library relies on that order.
     """
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF000 << 64) | 0x7000 << 64
-    value = value & ~(0xC000 << 48) | 0x8000 << 48
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    now = f"{time.time_ns() // 1_000_000:012x}"
+    chance = _chance()
+    text = chance.hex()
+    # 7 is the version; the variant is the bits 10, and two random ones.
+    variant = "89ab"[chance[9] & 3]
+    return f"{now[:8]}-{now[8:]}-7{text[:3]}-{variant}{text[3:6]}-{text[6:18]}"
+
+
+# Asking the system lets other threads run: a task that makes messages would wait for a thread
+# that stores some, and the groups that share a commit would stay small.
+_chances: Final[deque[bytes]] = deque()
+_CHANCE: Final = 10  # bytes
+_AT_ONCE: Final = 256
+
+
+def _chance() -> bytes:
+    """Return random bytes of the system's, which nobody else gets."""
+    try:
+        return _chances.pop()
+    except IndexError:
+        fresh = os.urandom(_CHANCE * (_AT_ONCE + 1))
+        starts = range(_CHANCE, len(fresh), _CHANCE)
+        _chances.extend(fresh[start : start + _CHANCE] for start in starts)
+        return fresh[:_CHANCE]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_chances.clear)  # else two processes make the same ids

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import operator
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -116,10 +115,13 @@ class Usage:
         )
 
 
+_ROLES: Final[Mapping[Any, ParticipantRole]] = {role.value: role for role in ParticipantRole}
+
+
 def _role(value: Any) -> ParticipantRole:
     try:
-        return ParticipantRole(value)
-    except ValueError:
+        return _ROLES[value]
+    except (KeyError, TypeError):
         known = ", ".join(repr(role.value) for role in ParticipantRole)
         raise InvalidRequestError(f"role must be one of {known}, not {value!r}") from None
 
@@ -159,12 +161,18 @@ def _usage(_instance: object, _attribute: attrs.Attribute[Any], value: object) -
         raise InvalidRequestError(f"usage must be a Usage or None, not {type(value).__name__}")
 
 
+NOTHING: Final[Mapping[str, Any]] = freeze({})
+"""The mapping of those who give none."""
+
+
 def frozen_mapping(value: object, name: str) -> Mapping[str, Any]:
     """Return a dict frozen.
 
     Raises:
         InvalidRequestError: it is no dict, or holds what content may not hold.
     """
+    if value is NOTHING:
+        return NOTHING
     if not isinstance(value, dict):
         raise InvalidRequestError(f"{name} must be a dict, not {type(value).__name__}")
     frozen: Mapping[str, Any] = freeze(value, name)
@@ -218,10 +226,8 @@ class ConversationMessage:
     run_id: str | None = attrs.field(default=None, validator=_optional_id, kw_only=True)
     pinned: bool = attrs.field(default=False, validator=_bool, kw_only=True)
     usage: Usage | None = attrs.field(default=None, validator=_usage, kw_only=True)
-    extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_extra, kw_only=True)
-    metadata: Mapping[str, Any] = attrs.field(
-        factory=dict[str, Any], converter=_metadata, kw_only=True
-    )
+    extra: Mapping[str, Any] = attrs.field(default=NOTHING, converter=_extra, kw_only=True)
+    metadata: Mapping[str, Any] = attrs.field(default=NOTHING, converter=_metadata, kw_only=True)
     position: int | None = attrs.field(default=None, init=False)
     agent_id: str | None = attrs.field(default=None, init=False)
 
@@ -255,8 +261,16 @@ class ConversationMessage:
     def placed(self, position: int, agent_id: str) -> ConversationMessage:
         """Return this message with its place in a log; for stores."""
         message = object.__new__(ConversationMessage)
-        for put, value in zip(_PUT_GIVEN, _given(self), strict=True):
-            put(message, value)
+        # Every message that is saved passes here; in a loop it takes twice as long.
+        _PUT["role"](message, self.role)
+        _PUT["content"](message, self.content)
+        _PUT["id"](message, self.id)
+        _PUT["timestamp"](message, self.timestamp)
+        _PUT["run_id"](message, self.run_id)
+        _PUT["pinned"](message, self.pinned)
+        _PUT["usage"](message, self.usage)
+        _PUT["extra"](message, self.extra)
+        _PUT["metadata"](message, self.metadata)
         _PUT["position"](message, position)
         _PUT["agent_id"](message, agent_id)
         return message
@@ -295,12 +309,10 @@ class ConversationMessage:
 _ALL: Final = tuple(field.name for field in attrs.fields(ConversationMessage))
 _PLACE: Final = ("position", "agent_id")
 _GIVEN: Final = tuple(name for name in _ALL if name not in _PLACE)
-_given = operator.attrgetter(*_GIVEN)
 # The slots' own setters: every message that is read or saved passes here.
 _PUT: Final[Mapping[str, Callable[[ConversationMessage, Any], None]]] = {
     name: getattr(ConversationMessage, name).__set__ for name in _ALL
 }
-_PUT_GIVEN: Final = tuple(_PUT[name] for name in _GIVEN)
 
 
 def bare_message(

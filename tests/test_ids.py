@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -67,3 +70,28 @@ def test_new_ids_are_uuids_of_version_7():
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert before <= made.int >> 80 <= after
     assert len({new_id() for _ in range(10_000)}) == 10_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_makes_other_ids():
+    """Random bytes that the parent has in store are not the child's as well."""
+    new_id()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, "".join(new_id()[-12:] for _ in range(100)).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    assert os.waitpid(child, 0)[1] == 0
+    theirs = {text[start : start + 12] for start in range(0, len(text), 12)}
+    assert len(theirs) == 100
+    assert theirs.isdisjoint(new_id()[-12:] for _ in range(1_000))
+
+
+def test_threads_make_different_ids():
+    """No random bytes are handed out twice."""
+    with ThreadPoolExecutor(8) as threads:
+        made = [*threads.map(lambda _: [new_id()[-12:] for _ in range(2_000)], range(8))]
+    assert len(set(itertools.chain(*made))) == 16_000

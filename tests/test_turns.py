@@ -387,7 +387,9 @@ def test_closed_groups_stay_as_they_are(said, shape, data):
 
 def may_go_on(history, group, stop):
     """Whether a group at the end of a prefix holds reasoning and the assistant goes on."""
-    thinks = any(part.kind == "reasoning" for m in history[group.start : stop] for part in parts(m))
+    thinks = any(
+        part.kind == "reasoning" for m in history[group.start : stop] for part in parts(m)
+    )
     following = history[stop].role if stop < len(history) else None
     return group.stop == stop and thinks and following == "assistant"
 

@@ -53,7 +53,7 @@ class ChatStorage(Lifecycle, ABC):
 
     _outlasts_cancellation: bool = False
     """Whether ``_append`` by itself leaves nothing in flight when it is cancelled, as one does
-    that never suspends, or that waits with ``settling.result_of``: it spares a task a save."""
+    that never suspends, or that waits with ``Reply.settled``: it spares a task a save."""
 
     @property
     def scope(self) -> Scope:

@@ -17,7 +17,13 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.frozen import frozen_of
-from agent_memory.messages import ConversationMessage, ParticipantRole, Usage, bare_message
+from agent_memory.messages import (
+    NOTHING,
+    ConversationMessage,
+    ParticipantRole,
+    Usage,
+    bare_message,
+)
 from agent_memory.records import Covered, Entry, Note, SummaryRecord
 
 VERSION: Final = 1
@@ -157,9 +163,6 @@ def _message_fields(message: ConversationMessage) -> dict[str, Any]:
     return fields
 
 
-_NOTHING: Final = frozen_of({})
-
-
 def _message(
     fields: Mapping[str, Any], position: int | None, agent_id: str | None
 ) -> ConversationMessage:
@@ -172,8 +175,8 @@ def _message(
             "run_id": fields.get("run_id"),
             "pinned": fields.get("pinned", False),
             "usage": _usage(fields.get("usage")),
-            "extra": frozen_of(fields["extra"]) if "extra" in fields else _NOTHING,
-            "metadata": frozen_of(fields["metadata"]) if "metadata" in fields else _NOTHING,
+            "extra": frozen_of(fields["extra"]) if "extra" in fields else NOTHING,
+            "metadata": frozen_of(fields["metadata"]) if "metadata" in fields else NOTHING,
         },
         position,
         agent_id,

@@ -22,7 +22,7 @@ def checked_messages(messages: object) -> list[ConversationMessage]:
         raise InvalidRequestError(
             "save_chat_messages takes a list of messages; for one, use save_chat_message"
         )
-    if not isinstance(messages, Iterable):
+    if type(messages) is not list and not isinstance(messages, Iterable):
         raise InvalidRequestError(
             f"new_messages must be a list of messages, not {type(messages).__name__}"
         )
@@ -55,6 +55,8 @@ def without_repeats(key: ChatKey, entries: Sequence[Entry]) -> list[Entry]:
     Raises:
         StorageConflictError: two entries share an id and differ.
     """
+    if len(entries) == 1:
+        return list(entries)
     by_id: dict[str, Entry] = {}
     for entry in entries:
         known = by_id.setdefault(entry.id, entry)

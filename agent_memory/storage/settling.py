@@ -39,7 +39,7 @@ async def result_of(future: concurrent.futures.Future[T]) -> T:
     wakes = wakes_of(loop)
 
     def subscribe(wake: Callable[[], None]) -> None:
-        future.add_done_callback(lambda _future: wakes.put(loop, wake))
+        future.add_done_callback(lambda _future: wakes.put(loop, [wake]))
 
     await _outlast(future.done, subscribe, future)
     return future.result()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 
@@ -22,10 +22,10 @@ class Wakes:
         self._waiting: list[Callable[[], None]] = []
         self._scheduled = False
 
-    def put(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Have `wake` called in the loop soon, in the order of calls; never if it is closed."""
+    def put(self, loop: asyncio.AbstractEventLoop, wakes: Sequence[Callable[[], None]]) -> None:
+        """Have all of `wakes` called in the loop soon, in order; never if it is closed."""
         with self._lock:
-            self._waiting.append(wake)
+            self._waiting += wakes
             if self._scheduled:
                 return
             self._scheduled = True

@@ -24,19 +24,19 @@ def test_what_comes_together_crosses_once():
     """One system call for a group, all woken in order; the next group has its own."""
     loop, wakes, woken = CountingLoop(), Wakes(), []
     for number in range(5):
-        wakes.put(loop, lambda number=number: woken.append(number))
+        wakes.put(loop, [lambda number=number: woken.append(number)])
     assert len(loop.calls) == 1
     loop.calls.pop()()
     assert woken == [0, 1, 2, 3, 4]
-    wakes.put(loop, lambda: woken.append(5))
+    wakes.put(loop, [lambda: woken.append(5), lambda: woken.append(6)])
     loop.calls.pop()()
-    assert woken[-1] == 5
+    assert woken[-2:] == [5, 6]
 
 
 def test_a_wake_that_asks_for_another_is_not_lost():
     """What is put while wakes are being called is called next time."""
     loop, wakes, woken = CountingLoop(), Wakes(), []
-    wakes.put(loop, lambda: wakes.put(loop, lambda: woken.append("second")))
+    wakes.put(loop, [lambda: wakes.put(loop, [lambda: woken.append("second")])])
     loop.calls.pop()()
     assert woken == []
     loop.calls.pop()()
@@ -47,7 +47,7 @@ def test_a_closed_loop_is_no_error():
     """Nobody waits there any more."""
     loop = asyncio.new_event_loop()
     loop.close()
-    Wakes().put(loop, lambda: None)
+    Wakes().put(loop, [lambda: None])
 
 
 async def test_nothing_is_lost_between_threads():
@@ -63,7 +63,7 @@ async def test_nothing_is_lost_between_threads():
 
     def send(start):
         for number in range(start, start + 100):
-            wakes.put(loop, lambda number=number: wake(number))
+            wakes.put(loop, [lambda number=number: wake(number)])
 
     threads = [threading.Thread(target=send, args=(start,)) for start in range(0, 400, 100)]
     for thread in threads:

@@ -15,7 +15,7 @@ from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage.requests import conflict
 from agent_memory.storage.sql.compiling import Place, Row
 from agent_memory.storage.sql.entries import Append, RowCodec
-from agent_memory.storage.sql.statements import HEAD_SIZES, ID_SIZES, Statements
+from agent_memory.storage.sql.statements import HEAD_NAMES, HEAD_SIZES, ID_SIZES, Statements
 
 
 @attrs.define(eq=False)
@@ -130,9 +130,9 @@ def raise_last(
     values: dict[str, Any] = {"now": now()}
     # In key order, so that two transactions never wait for each other.
     for places in _chunks(sorted(counts), HEAD_SIZES):
-        for i, place in enumerate(places):
-            values[f"user_id_{i}"], values[f"session_id_{i}"], values[f"agent_id_{i}"] = place
-            values[f"last_{i}"] = counts[place]
+        for (user_id, session_id, agent_id, last), place in zip(HEAD_NAMES, places, strict=False):
+            values[user_id], values[session_id], values[agent_id] = place
+            values[last] = counts[place]
         for user_id, session_id, agent_id, *head in _raise(
             connection, statements, len(places), values
         ):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Final
 
 import attrs
 
 from agent_memory.errors import AgentMemoryError
 from agent_memory.records import LogSlice
+from agent_memory.storage.replies import Reply, answer_all
 from agent_memory.storage.sql.appending import append_group, append_known
 from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.entries import Append, RowCodec
@@ -54,13 +54,12 @@ class Appender:
             else:
                 self._commit_each(session, group)
         except BaseException as error:
-            # Whatever it is, callers wait for these futures and must be told.
+            # Whatever it is, callers wait for these replies and must be told.
             _fail(group, error)
             if not isinstance(error, Exception):
                 raise
         else:
-            for pending, result in zip(group, stored, strict=True):
-                pending.future.set_result(result)
+            answer_all(zip([pending.reply for pending in group], stored, strict=True))
 
     def _store(self, session: Session, appends: Sequence[Append]) -> list[LogSlice]:
         at_once = self.at_once
@@ -74,7 +73,7 @@ class Appender:
     def _commit_each(self, session: Session, group: Sequence[PendingAppend]) -> None:
         for index, pending in enumerate(group):
             try:
-                pending.future.set_result(self._commit_known(session, pending.append))
+                pending.reply.set_result(self._commit_known(session, pending.append))
             except (TransactionFailedError, AgentMemoryError) as error:
                 _fail([pending], error)
             except BaseException as error:
@@ -93,16 +92,17 @@ class Appender:
 
 @attrs.define(eq=False)
 class PendingAppend:
-    """An append that waits, who commits it, and the future that tells its caller."""
+    """An append that waits, who commits it, and the reply its caller waits for."""
 
     append: Append
     appender: Appender
-    future: Future[LogSlice] = attrs.field(factory=Future[LogSlice])
+    # Reply[LogSlice]() costs more than all the rest of it.
+    reply: Reply[LogSlice] = attrs.field(factory=Reply)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _fail(group: Iterable[PendingAppend], error: BaseException) -> None:
     for pending in group:
-        pending.future.set_exception(told(error, pending.append.key))
+        pending.reply.set_exception(told(error, pending.append.key))
 
 
 def groups(waiting: Sequence[PendingAppend]) -> Iterator[list[PendingAppend]]:

@@ -1,16 +1,16 @@
-"""A function that waits for its turn, and the future that tells its caller."""
+"""A function that waits for its turn, and the reply that its caller waits for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 import attrs
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
+from agent_memory.storage.replies import Reply
 from agent_memory.storage.sql.errors import TransactionFailedError
 from agent_memory.storage.sql.sessions import Session
 
@@ -24,12 +24,12 @@ class Job(Generic[T]):
     Attributes:
         work: what to do with a session.
         key: the chat concerned, for errors.
-        future: where the caller waits.
+        reply: where the caller waits.
     """
 
     work: Callable[[Session], T]
     key: ChatKey | None
-    future: Future[T] = attrs.field(factory=Future[T])
+    reply: Reply[T] = attrs.field(factory=Reply)  # pyright: ignore[reportUnknownVariableType]
 
     def run(self, session: Session) -> None:
         """Do the work and tell the caller."""
@@ -37,11 +37,11 @@ class Job(Generic[T]):
             result = self.work(session)
         except BaseException as error:
             # Whatever it is, the caller waits and must be told.
-            self.future.set_exception(told(error, self.key))
+            self.reply.set_exception(told(error, self.key))
             if not isinstance(error, Exception):
                 raise
         else:
-            self.future.set_result(result)
+            self.reply.set_result(result)
 
 
 def told(error: BaseException, key: ChatKey | None) -> BaseException:

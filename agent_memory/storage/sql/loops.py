@@ -13,6 +13,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.messages import ChatKey
+from agent_memory.storage.replies import Reply
 from agent_memory.storage.sql.appends import PendingAppend, groups
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session
@@ -92,7 +93,7 @@ class PrivateLoop:
         arguments = self._loop, self._stopped
         threading.Thread(target=_serve, args=arguments, name=name, daemon=True).start()
 
-    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Future[T]:
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
         """Run `work` on the loop; from any thread.
 
         Raises:
@@ -100,7 +101,7 @@ class PrivateLoop:
         """
         job = Job(work, key)
         self._call(self._jobs.run, job)
-        return job.future
+        return job.reply
 
     def append(self, pending: PendingAppend) -> None:
         """Store an append; from any thread.
@@ -161,7 +162,7 @@ class CallersLoop:
         self._jobs = LoopJobs(session)
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Future[T]:
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
         """Run `work` on the loop.
 
         Raises:
@@ -170,7 +171,7 @@ class CallersLoop:
         self._check_loop()
         job = Job(work, key)
         self._jobs.run(job)
-        return job.future
+        return job.reply
 
     def append(self, pending: PendingAppend) -> None:
         """Store an append.

@@ -7,7 +7,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from sqlalchemy.util import await_only
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
+from agent_memory.storage.replies import Reply
 from agent_memory.storage.settling import result_of
 from agent_memory.storage.sql.appends import Appender, PendingAppend
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
@@ -51,20 +51,22 @@ class Runner(ABC):
     ) -> T:
         """Run `work` in a transaction; see :meth:`Session.transact`."""
         self._check_process()
-        job = self._submit(lambda session: session.transact(work, repeatable=repeatable), key)
-        return await result_of(job)
+        transacting = self._submit(
+            lambda session: session.transact(work, repeatable=repeatable), key
+        )
+        return await transacting.settled()
 
     async def read(self, work: Callable[[Connection], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
         self._check_process()
-        return await result_of(self._submit_read(work, key))
+        return await self._submit_read(work, key).settled()
 
     async def append(self, appender: Appender, append: Append) -> LogSlice:
         """Store an append, with others that wait at the same moment."""
         self._check_process()
         pending = PendingAppend(append, appender)
         self._append(pending)
-        return await result_of(pending.future)
+        return await pending.reply.settled()
 
     @abstractmethod
     async def close(self) -> None:
@@ -75,10 +77,10 @@ class Runner(ABC):
         """Do the same in the background, for a store that nobody closed."""
 
     @abstractmethod
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]: ...
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]: ...
 
     @abstractmethod
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]: ...
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]: ...
 
     @abstractmethod
     def _append(self, pending: PendingAppend) -> None: ...
@@ -121,10 +123,10 @@ class ThreadRunner(Runner):
         self._reader = self._writer if one_thread else Worker(reading, f"{_NAME}-reader")
         self._own = own
 
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
         return self._writer.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]:
         return self._reader.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
@@ -173,10 +175,10 @@ class LoopRunner(Runner):
         session = Session(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
         self._loop = PrivateLoop(session, _NAME)
 
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
@@ -202,10 +204,10 @@ class CallersLoopRunner(Runner):
             Session(base, _sleep_in_greenlet, autocommit=autocommit, patience=patience)
         )
 
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Future[T]:
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Future[T]:
+    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:

@@ -29,6 +29,11 @@ from agent_memory.storage.sql.schema import KEY_COLUMNS, Tables
 HEAD_SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
 """How many chats one head statement may touch: few sizes, so that few texts are prepared."""
 
+HEAD_NAMES: Final = tuple(
+    tuple(f"{name}_{i}" for name in (*KEY_COLUMNS, "last")) for i in range(HEAD_SIZES[0])
+)
+"""The parameters of each chat in a head statement."""
+
 ID_SIZES: Final = (1, 8, 64, 512)
 """How many ids one look-up may name; shorter lists are padded."""
 

@@ -76,7 +76,7 @@ class SqlChatStorage(ChatStorage):
         MissingDependencyError: the URL's driver is not installed.
     """
 
-    _outlasts_cancellation = True  # it waits with result_of
+    _outlasts_cancellation = True  # it waits for replies, to their end
 
     def __init__(
         self,

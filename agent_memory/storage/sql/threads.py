@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
+from agent_memory.storage.replies import Reply
 from agent_memory.storage.sql.appends import MAX_ROWS, PendingAppend, commit_all
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session
@@ -33,7 +34,7 @@ class Worker:
         thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         thread.start()
 
-    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Future[T]:
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
         """Let the thread run `work`.
 
         Raises:
@@ -41,7 +42,7 @@ class Worker:
         """
         job = Job(work, key)
         self._put(job)
-        return job.future
+        return job.reply
 
     def append(self, pending: PendingAppend) -> None:
         """Let the thread store an append with others that wait.

@@ -1,0 +1,88 @@
+"""What threads answer to tasks that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import weakref
+
+import pytest
+
+from agent_memory.storage.replies import Reply, answer_all
+
+
+def in_thread(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()
+
+
+async def test_an_outcome_may_come_before_or_after_the_wait():
+    """Nobody waits for what is there already, and who waits is woken."""
+    early, late = Reply(), Reply()
+    in_thread(early.set_result, 1)
+    assert await early.settled() == 1
+    waiting = asyncio.ensure_future(late.settled())
+    await asyncio.sleep(0)
+    in_thread(late.set_result, 2)
+    assert await waiting == 2
+
+
+async def test_a_failure_is_raised_and_holds_nothing():
+    """The error is the thread's own, and does not live on in a cycle."""
+
+    class Failed(Exception):  # noqa: N818 - a name for a test
+        pass
+
+    def fail(reply):
+        error = Failed("no")
+        in_thread(reply.set_exception, error)
+        return weakref.ref(error)
+
+    reply = Reply()
+    gc.disable()
+    try:
+        error = fail(reply)
+        with contextlib.suppress(Failed):
+            await reply.settled()
+            pytest.fail("it gave a result")
+        assert error() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("outcome", ["set_result", "set_exception"])
+async def test_c22_cancellations_wait_for_the_outcome(outcome):
+    """However often the task is cancelled, it leaves when the thread has answered."""
+    reply = Reply()
+    waiting = asyncio.ensure_future(reply.settled())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    in_thread(getattr(reply, outcome), ValueError("answer"))
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_answers_of_a_group_reach_every_loop():
+    """Each task of each loop gets its own outcome."""
+    mine = [Reply() for _ in range(3)]
+    made, answered = threading.Event(), threading.Event()
+    others = []
+
+    async def elsewhere():
+        others.extend(Reply() for _ in range(3))
+        made.set()
+        await asyncio.to_thread(answered.wait)
+        return [await reply.settled() for reply in others]
+
+    waiting = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(elsewhere())))
+    await asyncio.to_thread(made.wait)
+    in_thread(answer_all, zip([*mine, *others], range(6), strict=True))
+    answered.set()
+    assert await waiting == [3, 4, 5]
+    assert [await reply.settled() for reply in mine] == [0, 1, 2]
