@@ -70,11 +70,17 @@ class Reply(Generic[T]):
             self._waiter.set_result(None)
 
 
-def answer_all(answers: Iterable[tuple[Reply[T], T]]) -> None:
-    """Give several outcomes, and wake each loop that waits for some of them once."""
+def answer_all(answers: Iterable[tuple[Reply[T], T | Exception]]) -> None:
+    """Give several outcomes, and wake each loop that waits for some of them once.
+
+    An outcome that is an exception is raised where its reply is waited for.
+    """
     waking: dict[asyncio.AbstractEventLoop, tuple[Wakes, list[Callable[[], Any]]]] = {}
-    for reply, result in answers:
-        reply._result = result
+    for reply, outcome in answers:
+        if isinstance(outcome, Exception):
+            reply._error = outcome
+        else:
+            reply._result = outcome
         loop = reply._loop
         if loop not in waking:
             waking[loop] = reply._wakes, []

@@ -9,16 +9,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
 from agent_memory.storage.file.appending import Batch, Outcome
+from agent_memory.storage.replies import Reply, answer_all
 
 T = TypeVar("T")
-_Waiting: TypeAlias = tuple[Future[Any], "Batch | Callable[[], Any]"]
+_Waiting: TypeAlias = tuple[Reply[Any], "Batch | Callable[[], Any]"]
 
 _LARGEST_GROUP: Final = 512  # batches in one write
 
@@ -45,7 +46,7 @@ class ChatQueues:
         self._waiting: dict[ChatKey, deque[_Waiting]] = {}
         self._executor = ThreadPoolExecutor(threads, "agent_memory-file-write")
 
-    def append(self, key: ChatKey, batch: Batch) -> Future[LogSlice]:
+    def append(self, key: ChatKey, batch: Batch) -> Reply[LogSlice]:
         """Append a batch in another thread.
 
         Raises:
@@ -53,7 +54,7 @@ class ChatQueues:
         """
         return self._put(key, batch)
 
-    def call(self, key: ChatKey, function: Callable[[], T]) -> Future[T]:
+    def call(self, key: ChatKey, function: Callable[[], T]) -> Reply[T]:
         """Call a function in another thread, in turn with the chat's appends.
 
         Raises:
@@ -65,19 +66,19 @@ class ChatQueues:
         """Finish what waits; take nothing more."""
         self._executor.shutdown(wait=True)
 
-    def _put(self, key: ChatKey, work: Batch | Callable[[], Any]) -> Future[Any]:
-        future: Future[Any] = Future()
+    def _put(self, key: ChatKey, work: Batch | Callable[[], Any]) -> Reply[Any]:
+        reply: Reply[Any] = Reply()
         with self._lock:
             queue = self._waiting.get(key)
             if queue is not None:
-                queue.append((future, work))
-                return future
+                queue.append((reply, work))
+                return reply
             try:
                 self._executor.submit(self._serve, key)
             except RuntimeError:
                 raise StorageClosedError("the store is closed", key=key) from None
-            self._waiting[key] = deque([(future, work)])
-        return future
+            self._waiting[key] = deque([(reply, work)])
+        return reply
 
     def _serve(self, key: ChatKey) -> None:
         """Do what waits for one chat, then let other chats have the thread."""
@@ -105,11 +106,7 @@ class ChatQueues:
             outcomes = self._append(key, batches)
         except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
             outcomes = [error for _ in batches]
-        for (future, _), outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
+        answer_all(zip([reply for reply, _ in group], outcomes, strict=True))
 
 
 def _take_group(queue: deque[_Waiting]) -> list[_Waiting]:
@@ -125,10 +122,10 @@ def _take_group(queue: deque[_Waiting]) -> list[_Waiting]:
     return group
 
 
-def _settle(future: Future[Any], function: Callable[[], Any]) -> None:
+def _settle(reply: Reply[Any], function: Callable[[], Any]) -> None:
     try:
         result = function()
     except Exception as error:  # noqa: BLE001 - handed to the caller that waits
-        future.set_exception(error)
+        reply.set_exception(error)
     else:
-        future.set_result(result)
+        reply.set_result(result)

@@ -73,6 +73,8 @@ class FileChatStorage(ChatStorage):
         InvalidRequestError: `directory` is a file or no path, or an option is out of range.
     """
 
+    _outlasts_cancellation = True  # it waits for replies, to their end
+
     def __init__(
         self,
         directory: str | os.PathLike[str],
@@ -106,7 +108,7 @@ class FileChatStorage(ChatStorage):
     # ---------------------------------------------------------------------------- the hooks
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
-        return await result_of(self._queues.append(key, entries))
+        return await self._queues.append(key, entries).settled()
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
@@ -236,7 +238,7 @@ class FileChatStorage(ChatStorage):
     ) -> T:
         work = partial(function, paths_of(self._root, key), key, *args)
         with os_errors(key, doing):
-            return await result_of(self._queues.call(key, work))
+            return await self._queues.call(key, work).settled()
 
 
 def _append_group(
