@@ -6,82 +6,24 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from io import FileIO
-from typing import TypeAlias
+from pathlib import Path
 
 import attrs
 
-from agent_memory.errors import AgentMemoryError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note, same_payload
-from agent_memory.storage.codec import encode_entry
 from agent_memory.storage.file.disk import (
     Durability,
     UncertainError,
-    append_bytes,
+    sync_behind,
     sync_directory,
     sync_file,
     unavailable,
+    write_behind,
 )
-from agent_memory.storage.file.lines import Header, Mark, entry_line, header_line
-from agent_memory.storage.file.lock import ChatLock
-from agent_memory.storage.file.names import ChatPaths
-from agent_memory.storage.file.state import State, StateCache, load_state
-from agent_memory.storage.requests import conflict
-
-Batch: TypeAlias = Sequence[Entry]
-Outcome: TypeAlias = LogSlice | Exception
-_Encoded: TypeAlias = list[tuple[Entry, str]]
-
-
-@attrs.define(eq=False)
-class _Plan:
-    """What a group of batches will add to a file, found out before anything is written."""
-
-    key: ChatKey
-    file: FileIO
-    state: State
-    data: bytearray = attrs.field(factory=bytearray)
-    marks: list[Mark] = attrs.field(factory=list[Mark])
-    fresh: dict[str, Entry] = attrs.field(factory=dict[str, Entry])
-
-    def __attrs_post_init__(self) -> None:
-        if self.state.end == 0:
-            self.data += header_line(Header(self.key))
-
-    def add(self, batch: _Encoded) -> LogSlice:
-        """Add a batch, and return what will then be stored under its ids.
-
-        Raises:
-            StorageConflictError: an id is known with another payload; nothing is added.
-        """
-        known = [self._known(entry) for entry, _ in batch]
-        first = self.state.last + len(self.marks) + 1
-        count = known.count(None)
-        stored = [
-            self._place(entry, text, first, count) if before is None else before
-            for (entry, text), before in zip(batch, known, strict=True)
-        ]
-        return LogSlice(stored, self.state.floor)
-
-    def _known(self, entry: Entry) -> Entry | None:
-        known = self.fresh.get(entry.id)
-        if known is None:
-            known = self.state.stored(self.file, entry.id, self.key.agent_id)
-        if known is not None and not same_payload(known, entry):
-            raise conflict(self.key, entry.id)
-        return known
-
-    def _place(self, entry: Entry, text: str, first: int, count: int) -> Entry:
-        position = self.state.last + len(self.marks) + 1
-        start = self.state.end + len(self.data)
-        line = entry_line(text, position, first, count)
-        is_note = isinstance(entry, Note)
-        mark = Mark(position, first, count, entry.id, is_note, start, start + len(line) - 1)
-        placed = entry.placed(position, self.key.agent_id)
-        self.data += line
-        self.marks.append(mark)
-        self.fresh[entry.id] = placed
-        return placed
+from agent_memory.storage.file.lock import ChatLock, release
+from agent_memory.storage.file.names import ChatPaths, paths_of
+from agent_memory.storage.file.planning import Batch, Encoded, Outcome, Plan, encoded
+from agent_memory.storage.file.state import StateCache, load_state
 
 
 @attrs.frozen
@@ -89,78 +31,159 @@ class Appender:
     """Appends batches to chats' files.
 
     Args:
+        root: the store's directory.
         cache: what is known of the files.
         lock: how chats are locked.
         durability: what "stored" means.
     """
 
+    root: Path
     cache: StateCache
     lock: ChatLock
     durability: Durability
 
-    def append(self, paths: ChatPaths, key: ChatKey, batches: Sequence[Batch]) -> list[Outcome]:
-        """Append every batch of one chat, and return each one's own outcome."""
-        encoded = [_encoded(batch) for batch in batches]
-        good = [batch for batch in encoded if not isinstance(batch, Exception)]
-        outcomes = iter(self._append(paths, key, good) if good else ())
-        return [batch if isinstance(batch, Exception) else next(outcomes) for batch in encoded]
+    def group(self, key: ChatKey, batches: Sequence[Batch]) -> AppendGroup:
+        """Return what appends batches to one chat together."""
+        return AppendGroup(self, key, paths_of(self.root, key), batches)
 
-    def _append(self, paths: ChatPaths, key: ChatKey, batches: list[_Encoded]) -> list[Outcome]:
+
+@attrs.define(eq=False)
+class AppendGroup:
+    """Batches that are appended to one chat together, whole with :meth:`run` or in three steps.
+
+    The steps are for one thread that appends to several chats: :meth:`begin` writes,
+    :meth:`sync` waits for the disk, :meth:`end` gives the chat back. No method raises.
+
+    Args:
+        appender: who appends.
+        key: which chat.
+        paths: its files.
+        batches: in the order in which they are to be stored.
+
+    Attributes:
+        outcomes: what each batch's caller is told; empty until that is known.
+    """
+
+    appender: Appender
+    key: ChatKey
+    paths: ChatPaths
+    batches: Sequence[Batch]
+    outcomes: list[Outcome] = attrs.field(factory=list[Outcome], init=False)
+    _encoded: list[Encoded | Exception] = attrs.field(init=False)
+    _file: FileIO | None = attrs.field(default=None, init=False)
+    _plan: Plan | None = attrs.field(default=None, init=False)
+    _planned: list[Outcome] = attrs.field(factory=list[Outcome], init=False)
+
+    def run(self) -> None:
+        """Append them; wait for other processes that hold the chat."""
+        if not self._encode():
+            return
         try:
-            with self.lock.hold(paths, key) as file:
-                return self._append_locked(file, paths, key, batches)
-        except OSError as error:
-            return [unavailable(error, key, "saving to the chat") for _ in batches]
-        except AgentMemoryError as error:
-            return [error for _ in batches]
+            with self.appender.lock.hold(self.paths, self.key) as file:
+                plan = self._write(file)
+                self._bring_to_disk(plan)
+                self._remember(plan)
+        except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
+            self._fail(error)
 
-    def _append_locked(
-        self, file: FileIO, paths: ChatPaths, key: ChatKey, batches: list[_Encoded]
-    ) -> list[Outcome]:
-        state = self.cache.take(paths.log, os.fstat(file.fileno()))
-        state = load_state(file, paths, key) if state is None else state
-        plan = _Plan(key, file, state)
-        outcomes = [_outcome(plan, batch) for batch in batches]
+    def begin(self) -> None:
+        """Write them, unless the chat is new or another process holds it: then do nothing."""
+        if not self._encode():
+            return
         try:
-            self._write(file, paths, plan)
-        finally:
-            if state.end == 0:  # nothing was written to a new file
-                with suppress(OSError):
-                    os.unlink(paths.log)  # noqa: PTH108 - a string
-        if state.end:
-            self.cache.put(paths.log, os.fstat(file.fileno()), state)
-        return outcomes
+            self._file = self.appender.lock.take_free(self.paths)
+        except OSError:  # run() meets it again, and tells
+            return
+        if self._file is not None:
+            try:
+                self._write(self._file)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
 
-    def _write(self, file: FileIO, paths: ChatPaths, plan: _Plan) -> None:
-        state = plan.state
-        if plan.marks:
-            append_bytes(file, state.end, plan.data, self.durability)
-            state.grow(plan.marks, len(plan.data))
-        elif not state.settled:
-            # All were known. Whoever wrote them may have crashed before the disk had them.
-            sync_file(file.fileno(), self.durability)
-        if not state.settled:
-            self._sync_names(paths)
-            state.settled = True
+    def sync(self) -> None:
+        """Bring to the disk what :meth:`begin` wrote."""
+        if self._plan is not None:
+            try:
+                self._bring_to_disk(self._plan)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
 
-    def _sync_names(self, paths: ChatPaths) -> None:
+    def end(self) -> None:
+        """Give back the chat that :meth:`begin` took."""
+        if self._plan is not None:
+            try:
+                self._remember(self._plan)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
+        if self._file is not None:
+            release(self._file)
+            self._file = None
+
+    def _encode(self) -> bool:
+        """Encode the batches; return whether there is anything to store."""
+        self._encoded = [*map(encoded, self.batches)]
+        errors = [batch for batch in self._encoded if isinstance(batch, Exception)]
+        if len(errors) == len(self._encoded):
+            self.outcomes = [*errors]
+        return not self.outcomes
+
+    def _fail(self, error: Exception) -> None:
+        """Have every batch's caller told, but those whose batch has an error of its own."""
+        self._plan = None
+        if isinstance(error, OSError):
+            error = unavailable(error, self.key, "saving to the chat")
+        self.outcomes = [
+            batch if isinstance(batch, Exception) else error for batch in self._encoded
+        ]
+
+    # ------------------------------------------------------------ each with the chat's lock held
+
+    def _write(self, file: FileIO) -> Plan:
+        state = self.appender.cache.take(self.paths.log, os.fstat(file.fileno()))
+        state = load_state(file, self.paths, self.key) if state is None else state
+        plan = Plan(self.key, file, state)
+        try:
+            self._planned = [plan.outcome(batch) for batch in self._encoded]
+            if plan.marks:
+                write_behind(file, state.end, plan.data)
+        except BaseException:
+            self._remove_if_empty(plan)
+            raise
+        self._plan = plan
+        return plan
+
+    def _bring_to_disk(self, plan: Plan) -> None:
+        state, durability = plan.state, self.appender.durability
+        try:
+            if plan.marks:
+                sync_behind(plan.file, state.end, durability)
+            elif not state.settled:
+                # All were known. Whoever wrote them may have crashed before the disk had them.
+                sync_file(plan.file.fileno(), durability)
+            if not state.settled:
+                self._sync_names()
+                state.settled = True
+        except BaseException:
+            self._remove_if_empty(plan)
+            raise
+
+    def _sync_names(self) -> None:
         """Bring the names of a file that another may have made to the disk."""
         try:
-            for directory in paths.directories:
-                sync_directory(directory, self.durability)
+            for directory in self.paths.directories:
+                sync_directory(directory, self.appender.durability)
         except OSError as error:
             raise UncertainError(*error.args) from error
 
+    def _remember(self, plan: Plan) -> None:
+        plan.state.grow(plan.marks, len(plan.data))
+        self._remove_if_empty(plan)
+        if plan.state.end:
+            stat = os.fstat(plan.file.fileno())
+            self.appender.cache.put(self.paths.log, stat, plan.state)
+        self.outcomes = self._planned
 
-def _encoded(batch: Batch) -> _Encoded | Exception:
-    try:
-        return [(entry, encode_entry(entry)) for entry in batch]
-    except Exception as error:  # noqa: BLE001 - a batch that cannot be encoded fails alone
-        return error
-
-
-def _outcome(plan: _Plan, batch: _Encoded) -> Outcome:
-    try:
-        return plan.add(batch)
-    except Exception as error:  # noqa: BLE001 - a batch in conflict fails alone
-        return error
+    def _remove_if_empty(self, plan: Plan) -> None:
+        if plan.state.end == 0:  # nothing was written to a new file
+            with suppress(OSError):
+                os.unlink(self.paths.log)  # noqa: PTH108 - a string

@@ -66,12 +66,22 @@ def append_bytes(file: FileIO, end: int, data: bytes | bytearray, durability: Du
         UncertainError: it failed, and what was written could not be taken back for sure.
         OSError: it failed; the file ends at `end` as before.
     """
+    write_behind(file, end, data)
+    sync_behind(file, end, durability)
+
+
+def write_behind(file: FileIO, end: int, data: bytes | bytearray) -> None:
+    """Do the first half of :func:`append_bytes`."""
     try:
         file.seek(end)
         write_all(file, data)
     except OSError as error:
         _take_back(file, end, error)
         raise
+
+
+def sync_behind(file: FileIO, end: int, durability: Durability) -> None:
+    """Do the second half of :func:`append_bytes`."""
     try:
         sync_file(file.fileno(), durability)
     except OSError as error:

@@ -106,9 +106,29 @@ class ChatLock:
             self._lock_beside(opened, paths, key)
             file = _created(paths.log, paths, self.durability)
             while not self._is_mine(opened, file, paths, key):
-                _release(file)
+                release(file)
                 file = _created(paths.log, paths, self.durability)
             yield file
+
+    def take_free(self, paths: ChatPaths) -> FileIO | None:
+        """Return the chat's file with its lock held, to be given to :func:`release`.
+
+        It never waits and makes nothing: None if there is no file, or another holds its lock.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        file = None if LOCKS_BESIDE else _existing(paths.log)
+        if file is None:
+            return None
+        try:
+            if try_lock(file.fileno()) and _is_in_place(file, paths):
+                return file
+        except BaseException:
+            release(file)
+            raise
+        release(file)
+        return None
 
     @contextmanager
     def hold_existing(self, paths: ChatPaths, key: ChatKey) -> Generator[FileIO | None]:
@@ -120,25 +140,26 @@ class ChatLock:
                 self._lock_beside(opened, paths, key)
                 file = _existing(paths.log)
             while file is not None and not self._is_mine(opened, file, paths, key):
-                _release(file)
+                release(file)
                 file = _existing(paths.log)
             yield file
 
     def _lock_beside(self, opened: ExitStack, paths: ChatPaths, key: ChatKey) -> None:
         if LOCKS_BESIDE:
             beside = _created(paths.lock, paths, self.durability)
-            opened.callback(_release, beside)
+            opened.callback(release, beside)
             _wait_for(beside, paths, key, self.timeout)
 
     def _is_mine(self, opened: ExitStack, file: FileIO, paths: ChatPaths, key: ChatKey) -> bool:
-        opened.callback(_release, file)
+        opened.callback(release, file)
         if LOCKS_BESIDE:
             return True
         _wait_for(file, paths, key, self.timeout)
         return _is_in_place(file, paths)
 
 
-def _release(file: FileIO) -> None:
+def release(file: FileIO) -> None:
+    """Give the lock on a file back, and close it."""
     if not file.closed:
         # A process forked meanwhile has the file open too, so closing it here is not enough.
         unlock(file.fileno())

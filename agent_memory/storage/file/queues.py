@@ -1,49 +1,90 @@
 """Work that waits for one chat, done by one thread at a time and together where it can be.
 
 While a chat's file is brought to the disk, further saves gather and share the next write. An
-idle chat adds no delay: the first save starts at once.
+idle chat adds no delay: the first save starts at once. When more chats wait than there are
+threads, each thread takes several at a time and tells their callers together.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from itertools import chain
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+
+import attrs
 
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
-from agent_memory.storage.file.appending import Batch, Outcome
+from agent_memory.storage.file.appending import Appender, AppendGroup
+from agent_memory.storage.file.planning import Batch
 from agent_memory.storage.replies import Reply, answer_all
 
 T = TypeVar("T")
 _Waiting: TypeAlias = tuple[Reply[Any], "Batch | Callable[[], Any]"]
 
 _LARGEST_GROUP: Final = 512  # batches in one write
+_LARGEST_SHARE: Final = 32  # chats that one thread has open at a time
 
 
-class AppendGroup(Protocol):
-    """Appends batches to one chat; each has its own outcome."""
+class _Work(Protocol):
+    """What a thread does for one chat: the appends that wait together, or one call."""
 
-    def __call__(self, key: ChatKey, batches: list[Batch]) -> list[Outcome]:
-        """Append them."""
-        ...
+    outcomes: list[Any]
+
+    def run(self) -> None:
+        """Do it; never raise."""
+
+
+@attrs.define(eq=False)
+class _Call:
+    """A function whose result, or error, is the outcome."""
+
+    function: Callable[[], Any]
+    outcomes: list[Any] = attrs.field(factory=list[Any], init=False)
+
+    def run(self) -> None:
+        """Call it."""
+        try:
+            self.outcomes = [self.function()]
+        except Exception as error:  # noqa: BLE001 - handed to the caller that waits
+            self.outcomes = [error]
+
+
+@attrs.frozen(eq=False)
+class _Turn:
+    """A thread's work for one chat, and who waits for it."""
+
+    key: ChatKey
+    replies: list[Reply[Any]]
+    work: _Work
+
+    def answers(self) -> Iterable[tuple[Reply[Any], Any]]:
+        """Return what each caller is told."""
+        return zip(self.replies, self.work.outcomes, strict=True)
 
 
 class ChatQueues:
     """A queue for each chat that somebody waits for, none for the others.
 
     Args:
-        append: appends what waited together.
-        threads: how many chats are written to at the same time.
+        appender: appends what waited together.
+        threads: how many chats are brought to the disk at the same time.
     """
 
-    def __init__(self, append: AppendGroup, threads: int) -> None:
-        self._append = append
+    def __init__(self, appender: Appender, threads: int) -> None:
+        self._appender = appender
+        self._threads = threads
         self._lock = threading.Lock()
         self._waiting: dict[ChatKey, deque[_Waiting]] = {}
+        self._ready: deque[ChatKey] = deque()  # those of them that no thread works on
+        self._working = 0
+        # One thread at a time prepares and writes: the interpreter runs no two at once, and
+        # when they take turns at every system call, that costs more than the writing.
+        self._writing = threading.Lock()
         self._executor = ThreadPoolExecutor(threads, "agent_memory-file-write")
 
     def append(self, key: ChatKey, batch: Batch) -> Reply[LogSlice]:
@@ -73,59 +114,84 @@ class ChatQueues:
             if queue is not None:
                 queue.append((reply, work))
                 return reply
-            try:
-                self._executor.submit(self._serve, key)
-            except RuntimeError:
-                raise StorageClosedError("the store is closed", key=key) from None
+            if self._working < self._threads:
+                self._start(key)
             self._waiting[key] = deque([(reply, work)])
+            self._ready.append(key)
         return reply
 
-    def _serve(self, key: ChatKey) -> None:
-        """Do what waits for one chat, then let other chats have the thread."""
-        while True:
-            with self._lock:
-                group = _take_group(self._waiting[key])
-            self._do(key, group)
-            with self._lock:
-                if not self._waiting[key]:
-                    del self._waiting[key]
-                    return
-                try:
-                    self._executor.submit(self._serve, key)
-                    return
-                except RuntimeError:  # it is shutting down, and takes nothing new
-                    continue
-
-    def _do(self, key: ChatKey, group: list[_Waiting]) -> None:
-        first = group[0][1]
-        if callable(first):
-            _settle(group[0][0], first)
-            return
-        batches = [work for _, work in group if not callable(work)]
+    def _start(self, key: ChatKey) -> None:
         try:
-            outcomes = self._append(key, batches)
-        except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
-            outcomes = [error for _ in batches]
-        answer_all(zip([reply for reply, _ in group], outcomes, strict=True))
+            self._executor.submit(self._work)
+        except RuntimeError:
+            raise StorageClosedError("the store is closed", key=key) from None
+        self._working += 1
 
+    # --------------------------------------------------------------------- in a worker thread
 
-def _take_group(queue: deque[_Waiting]) -> list[_Waiting]:
-    """Take the appends that come first in a queue, or one call."""
-    group = [queue.popleft()]
-    while (
-        queue
-        and len(group) < _LARGEST_GROUP
-        and not callable(group[0][1])
-        and not callable(queue[0][1])
-    ):
-        group.append(queue.popleft())
-    return group
+    def _work(self) -> None:
+        while turns := self._take():
+            self._append_together([turn.work for turn in turns])
+            done = [turn for turn in turns if turn.work.outcomes]
+            left = [turn for turn in turns if not turn.work.outcomes]
+            self._tell(done)
+            for turn in left:
+                turn.work.run()
+                self._tell([turn])
 
+    def _take(self) -> list[_Turn]:
+        """Take this thread's share of what is ready: appends to some chats, or one call."""
+        with self._lock:
+            turns: list[_Turn] = []
+            share = min(_LARGEST_SHARE, 1 + len(self._ready) // self._threads)
+            while self._ready and len(turns) < share:
+                key = self._ready[0]
+                calls = callable(self._waiting[key][0][1])
+                if calls and turns:
+                    break
+                self._ready.popleft()
+                turns.append(self._turn(key))
+                if calls:
+                    break
+            if not turns:
+                self._working -= 1
+            return turns
 
-def _settle(reply: Reply[Any], function: Callable[[], Any]) -> None:
-    try:
-        result = function()
-    except Exception as error:  # noqa: BLE001 - handed to the caller that waits
-        reply.set_exception(error)
-    else:
-        reply.set_result(result)
+    def _turn(self, key: ChatKey) -> _Turn:
+        """Take the appends that come first in a chat's queue, or one call."""
+        queue = self._waiting[key]
+        reply, work = queue.popleft()
+        if callable(work):
+            return _Turn(key, [reply], _Call(work))
+        replies, batches = [reply], [work]
+        while queue and len(batches) < _LARGEST_GROUP and not callable(queue[0][1]):
+            reply, work = queue.popleft()
+            replies.append(reply)
+            batches.append(cast("Batch", work))
+        return _Turn(key, replies, self._appender.group(key, batches))
+
+    def _append_together(self, works: list[_Work]) -> None:
+        """Append to all chats that can be had at once, so that the disk is waited for in a row.
+
+        What cannot is left to be run afterwards, one by one: a thread that waits for another
+        process holds no other chat meanwhile.
+        """
+        groups = [work for work in works if isinstance(work, AppendGroup)]
+        with self._writing:
+            for group in groups:
+                group.begin()
+        for group in groups:
+            group.sync()
+        with self._writing:
+            for group in groups:
+                group.end()
+
+    def _tell(self, turns: list[_Turn]) -> None:
+        """Give chats back, and tell those who wait how it went."""
+        with self._lock:
+            for turn in turns:
+                if self._waiting[turn.key]:
+                    self._ready.append(turn.key)
+                else:
+                    del self._waiting[turn.key]
+        answer_all(chain.from_iterable(turn.answers() for turn in turns))

@@ -21,7 +21,7 @@ from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.file.appending import Appender, Batch, Outcome
+from agent_memory.storage.file.appending import Appender
 from agent_memory.storage.file.disk import Durability, os_errors
 from agent_memory.storage.file.listing import (
     every_key,
@@ -46,7 +46,7 @@ from agent_memory.storage.summary_store import SummaryStore
 
 T = TypeVar("T")
 
-_WRITERS: Final = 8  # chats brought to the disk at the same time: more gave nothing when measured
+_WRITERS: Final = 16  # chats brought to the disk at the same time: more gave nothing when measured
 _READERS: Final = 4
 
 
@@ -86,11 +86,11 @@ class FileChatStorage(ChatStorage):
         if durability not in ("full", "os"):
             raise InvalidRequestError(f'durability must be "full" or "os", not {durability!r}')
         lock = ChatLock(_checked_seconds(lock_timeout), durability)
-        self._appender = Appender(StateCache(), lock, durability)
+        appender = Appender(self._root, StateCache(), lock, durability)
         self._trimmer = Trimmer(lock, durability)
         self._records = RecordFiles(lock, durability)
         self._damage = DamageReport()
-        self._queues = ChatQueues(partial(_append_group, self._root, self._appender), _WRITERS)
+        self._queues = ChatQueues(appender, _WRITERS)
         self._readers = ThreadPoolExecutor(_READERS, "agent_memory-file-read")
 
     def __repr__(self) -> str:
@@ -239,12 +239,6 @@ class FileChatStorage(ChatStorage):
         work = partial(function, paths_of(self._root, key), key, *args)
         with os_errors(key, doing):
             return await self._queues.call(key, work).settled()
-
-
-def _append_group(
-    root: Path, appender: Appender, key: ChatKey, batches: list[Batch]
-) -> list[Outcome]:
-    return appender.append(paths_of(root, key), key, batches)
 
 
 def _checked_seconds(value: object) -> float:

@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 from file_support import IDS, KEY, fetched, log_of, parsed_lines, problems, run, saved
 
-from agent_memory import ConversationMessage, FileChatStorage, StorageUnavailableError
+from agent_memory import (
+    ChatKey,
+    ConversationMessage,
+    CorruptedRecordError,
+    FileChatStorage,
+    StorageUnavailableError,
+)
 from agent_memory.storage.file import disk as file_disk
 from agent_memory.storage.file import trimming as file_trimming
 from agent_memory.storage.file.lock import ChatLock, nobody_writes
@@ -196,6 +202,44 @@ async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp
             assert len(await storage.fetch_chat(*IDS)) == 1
             fcntl.flock(held, fcntl.LOCK_UN)
             await storage.save_chat_message(*IDS, user("more"))
+
+
+async def test_many_chats_at_once_do_not_wait_for_one_that_another_process_holds(tmp_path):
+    """A thread takes several of them at a time; those it can have are stored and answered."""
+    keys = [("user", "session", f"agent {number}") for number in range(60)]
+    async with FileChatStorage(tmp_path) as storage:
+        for ids in keys:
+            await storage.save_chat_message(*ids, user("first"))
+        path = paths_of(tmp_path, ChatKey(*keys[30])).log
+        with open(path, "rb") as held:  # noqa: PTH123, ASYNC230 - a descriptor of its own
+            fcntl.flock(held, fcntl.LOCK_EX)
+            saves = [
+                asyncio.ensure_future(storage.save_chat_message(*ids, user("second")))
+                for ids in keys
+            ]
+            waiting = saves.pop(30)
+            stored = await asyncio.gather(*saves)
+            assert [message.position for (message,) in stored] == [2] * 59
+            assert not waiting.done()
+            fcntl.flock(held, fcntl.LOCK_UN)
+        assert (await waiting)[0].position == 2
+
+
+async def test_of_many_chats_at_once_one_that_fails_fails_alone(tmp_path):
+    """Here a file that was put in another's place: every other save is stored."""
+    keys = [("user", "session", f"agent {number}") for number in range(60)]
+    async with FileChatStorage(tmp_path) as storage:
+        for ids in keys:
+            await storage.save_chat_message(*ids, user("first"))
+        logs = [paths_of(tmp_path, ChatKey(*ids)).log for ids in keys]
+        shutil.copy(logs[29], logs[30])
+        saves = (storage.save_chat_message(*ids, user("second")) for ids in keys)
+        outcomes = await asyncio.gather(*saves, return_exceptions=True)
+        failed = outcomes.pop(30)
+        assert isinstance(failed, CorruptedRecordError)
+        assert [message.position for (message,) in outcomes] == [2] * 59
+        for ids in keys[:30] + keys[31:]:
+            assert [m.content for m in await storage.fetch_chat(*ids)] == ["first", "second"]
 
 
 async def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
