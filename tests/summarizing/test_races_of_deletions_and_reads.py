@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent_memory import InMemoryChatStorage
-from agent_memory.testing import GatedChatStorage
+from agent_memory.testing import CountingChatStorage, GatedChatStorage
 from racing import begin, conserved, full, summarizing
 from rig import IDS, KEY, Rig, dialogue, names, violations
 
@@ -175,3 +175,94 @@ async def test_those_who_wait_for_a_read_that_is_cancelled_read_themselves(rig):
     gate.open()
     await asyncio.wait([first])
     assert names(await second) == ["S", "m8", "m9"]
+
+
+# ------------------------------------------------------------- a look that serves as the read
+
+
+async def restarted(inner):
+    """A worker that has never seen the chat, whose newest messages follow a record."""
+    before = Rig(inner)
+    await before.active(7)
+    await before.talk(2)
+    return Rig(inner)
+
+
+async def test_a_restart_reads_the_end_of_the_log_once():
+    """What was looked at to tell how long the chat is serves the view as well."""
+    inner = CountingChatStorage(InMemoryChatStorage())
+    rig = await restarted(inner)
+    inner.reset()
+    assert names(await rig.view()) == ["S", "m6", "m7", "m8", "m9"]
+    assert inner.calls["read"] == 1
+    assert inner.entries_read == 7
+
+
+HELD = [("read", "after"), ("load_summary", "before"), ("load_summary", "after")]
+
+
+@pytest.mark.parametrize(("call", "moment"), HELD)
+async def test_a_message_saved_during_a_restart_is_shown(call, moment):
+    """Whether the end of the log was being looked at or the record was being read."""
+    rig = await restarted(GatedChatStorage(InMemoryChatStorage()))
+    gate = rig.inner.hold(call, moment)
+    fetching = begin(rig.view())
+    await gate.reached()
+    await rig.save(*dialogue(1, start=10))
+    gate.open()
+    assert names(await fetching)[-2:] == ["m9", "m10"]
+    await conserved(rig)
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+@pytest.mark.parametrize(("call", "moment"), HELD)
+async def test_what_is_trimmed_during_a_restart_is_not_shown(call, moment, keep):
+    """Neither what was seen before nor the record of it."""
+    rig = await restarted(GatedChatStorage(InMemoryChatStorage()))
+    gate = rig.inner.hold(call, moment)
+    fetching = begin(rig.view())
+    await gate.reached()
+    await rig.storage.trim_chat(*IDS, keep)
+    gate.open()
+    assert names(await fetching) == ["m8", "m9"][2 - keep :]
+    assert names(await rig.view()) == ["m8", "m9"][2 - keep :]
+
+
+@pytest.mark.parametrize(("call", "moment"), HELD)
+async def test_a_save_whose_answer_was_lost_during_a_restart_is_shown(call, moment, monkeypatch):
+    """It is stored, but nobody was told: the log is asked."""
+    gated = GatedChatStorage(InMemoryChatStorage())
+    rig = await restarted(gated)
+    append = gated._append
+
+    async def lose(key, entries):
+        await append(key, entries)
+        raise ConnectionResetError
+
+    gate = gated.hold(call, moment)
+    fetching = begin(rig.view())
+    await gate.reached()
+    monkeypatch.setattr(gated, "_append", lose)
+    with pytest.raises(ConnectionResetError):
+        await rig.save(*dialogue(1, start=10))
+    gate.open()
+    await fetching
+    assert names(await rig.view())[-2:] == ["m9", "m10"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_record_that_another_worker_makes_during_a_restart_fits(moment):
+    """It stands for messages that were not yet there at the look."""
+    gated = GatedChatStorage(InMemoryChatStorage())
+    await restarted(gated)
+    rig, other = Rig(gated, shared=True), Rig(gated.inner)
+    gate = gated.hold("load_summary", moment)
+    fetching = begin(rig.view())
+    await gate.reached()
+    for number in range(10, 30):
+        await other.save(*dialogue(1, start=number))
+        await other.view()
+    gate.open()
+    await fetching
+    await conserved(rig)
+    assert rig.calls == []

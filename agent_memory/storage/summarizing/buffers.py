@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import islice
 
 import attrs
@@ -57,6 +58,34 @@ class Load:
     def is_dead(self) -> bool:
         """Whether the loop that carried it was closed under it."""
         return self.loop.is_closed()
+
+
+@attrs.define(eq=False)
+class Glance:
+    """A look at the end of a chat that has no buffer.
+
+    Args:
+        most: how many of the newest entries are asked for.
+        log: them; None until they are read.
+        outdated: whether something of ours changed the chat since the look began.
+    """
+
+    most: int
+    log: LogSlice | None = None
+    outdated: bool = False
+
+    @property
+    def whole(self) -> LogSlice | None:
+        """The log, if that is all of it."""
+        return None if self.log is None or len(self.log.entries) >= self.most else self.log
+
+    def since(self, position: int) -> LogSlice | None:
+        """The log from a position on, if that was seen."""
+        if self.log is None or not self.log.entries:
+            return None
+        entries = [entry for entry in self.log.entries if (entry.position or 0) >= position]
+        seen = bool(entries) and entries[0].position == position
+        return LogSlice(entries, self.log.floor) if seen else None
 
 
 @attrs.define(eq=False)
@@ -183,6 +212,7 @@ class Buffers:
         self._most = most
         self._on_evicted = on_evicted
         self._by_key: OrderedDict[ChatKey, Buffer] = OrderedDict()
+        self._glances: dict[ChatKey, list[Glance]] = {}
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -205,6 +235,29 @@ class Buffers:
             buffer = self._by_key[key] = Buffer(key)
             self.shrink()
             return buffer, True
+
+    def change(self, key: ChatKey, change: Callable[[Buffer], None]) -> None:
+        """Change the chat's buffer, if it has one; looks at the chat are outdated by it."""
+        with self.lock:
+            for glance in self._glances.get(key, ()):
+                glance.outdated = True
+            buffer = self.get(key)
+            if buffer is not None:
+                change(buffer)
+
+    @contextmanager
+    def glance(self, key: ChatKey, most: int) -> Generator[Glance]:
+        """Begin a look at a chat, which is told of changes of ours until it ends."""
+        glance = Glance(most)
+        with self.lock:
+            self._glances.setdefault(key, []).append(glance)
+        try:
+            yield glance
+        finally:
+            with self.lock:
+                self._glances[key].remove(glance)
+                if not self._glances[key]:
+                    del self._glances[key]
 
     def shrink(self) -> None:
         """Evict the least recently used idle buffers that are too many."""

@@ -80,21 +80,15 @@ class ChatViews:
 
     def saved(self, key: ChatKey, stored: LogSlice) -> None:
         """Take over what a save stored."""
-        self._with_buffer(key, lambda buffer: buffer.saved(stored))
+        self._buffers.change(key, lambda buffer: buffer.saved(stored))
 
     def lost_answer(self, key: ChatKey) -> None:
         """Have the log asked before the chat is shown again: a save left by an exception."""
-        self._with_buffer(key, Buffer.mark_stale)
+        self._buffers.change(key, Buffer.mark_stale)
 
     def forget(self, key: ChatKey) -> None:
         """Drop the chat's view: its log, or its records, are others now."""
-        self._with_buffer(key, self._void)
-
-    def _with_buffer(self, key: ChatKey, change: Callable[[Buffer], None]) -> None:
-        with self._buffers.lock:
-            buffer = self._buffers.get(key)
-            if buffer is not None:
-                change(buffer)
+        self._buffers.change(key, self._void)
 
     def _void(self, buffer: Buffer) -> None:
         buffer.void()
@@ -167,11 +161,12 @@ class ChatViews:
         return self._shown(view, limit)
 
     async def _fetch_inactive(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
-        whole = await self._reader.whole(key, self._trigger.messages)
-        if whole is not None and self._is_short(whole):
-            return self._shown(whole, limit)
-        buffer, is_new = self._buffers.get_or_add(key)
-        view = await self._reader.current(buffer, check=False)
+        with self._buffers.glance(key, self._trigger.messages + 1) as glance:
+            seen = await self._reader.look(key, glance)
+            if seen is not None and self._is_short(seen):
+                return self._shown(seen, limit)
+            buffer, is_new = self._buffers.get_or_add(key)
+            view = await self._reader.current(buffer, check=False, glance=glance)
         if view.record_id is None and self._is_short(view):
             self._buffers.discard(buffer)
             return self._shown(view, limit)

@@ -16,7 +16,7 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.retractions import since_cleared
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Load
+from agent_memory.storage.summarizing.buffers import Buffer, Glance, Load
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -44,30 +44,33 @@ class ViewReader:
         self._count = count
         self._present = present
 
-    async def whole(self, key: ChatKey, at_most: int) -> ChatView | None:
-        """Return the view of a chat's whole log, or None when it has more entries.
+    async def look(self, key: ChatKey, glance: Glance) -> ChatView | None:
+        """Read the end of a chat; return the view of its whole log, None when it has more entries.
 
         What is shown may begin in the middle: where everything before was retracted.
         """
-        log = await self._storage._read(key, last=at_most + 1)
+        log = glance.log = await self._storage._read(key, last=glance.most)
         entries = since_cleared(log.entries)
-        if len(log.entries) > at_most and len(entries) == len(log.entries):
+        if glance.whole is None and len(entries) == len(log.entries):
             return None
         log = LogSlice(entries, log.floor)
         return ChatView.of(log, count=self._count, present=self._present)
 
-    async def current(self, buffer: Buffer, *, check: bool) -> ChatView:
+    async def current(
+        self, buffer: Buffer, *, check: bool, glance: Glance | None = None
+    ) -> ChatView:
         """Return the buffer's view, showing everything that is known to be stored.
 
         Args:
             buffer: whose view.
             check: ask the log even if nothing is known to be missing, for other writers' sake.
+            glance: what has been seen of the chat just now, to spare another read.
         """
         while True:
             view = buffer.view
             if view is None:
-                await self._load(buffer)
-                check = False
+                await self._load(buffer, glance)
+                check, glance = False, None
                 continue
             if (buffer.is_current and not check) or await self._catch_up(buffer, view):
                 return view
@@ -99,7 +102,7 @@ class ViewReader:
                 buffer.void()
             return False
 
-    async def _load(self, buffer: Buffer) -> None:
+    async def _load(self, buffer: Buffer, glance: Glance | None) -> None:
         """Make the view anew; those who come meanwhile wait for the same read."""
         mine = Load()
         with self._lock:
@@ -110,11 +113,13 @@ class ViewReader:
                 buffer.loading = mine
                 buffer.stale = False
             generation, seen = buffer.generation, buffer.seen
+            if glance is not None and glance.outdated:
+                glance = None
         if loading is not None:
             await asyncio.shield(asyncio.wrap_future(loading.ended))
             return
         try:
-            view = await self._make(buffer)
+            view = await self._make(buffer, glance)
             with self._lock:
                 if buffer.generation == generation:
                     buffer.view = view
@@ -127,21 +132,33 @@ class ViewReader:
                     buffer.loading = None
             mine.ended.set_result(None)
 
-    async def _make(self, buffer: Buffer) -> ChatView:
+    async def _make(self, buffer: Buffer, glance: Glance | None) -> ChatView:
         key = buffer.key
         record = await self.newest_record(key)
         if record is not None and not buffer.may_show(record):
             record = await self._older_record(buffer)
         if record is not None:
-            log = await self._storage._read(key, after=record.position - 1)
+            view = await self._restored(key, record, glance)
+            if view is not None:
+                return view
+        log = None if glance is None else glance.whole
+        log = await self._storage._read(key) if log is None else log
+        view = ChatView.of(log, count=self._count, present=self._present)
+        view.follows = None if record is None else record.id
+        return view
+
+    async def _restored(
+        self, key: ChatKey, record: SummaryRecord, glance: Glance | None
+    ) -> ChatView | None:
+        """Return the view that a record left, if it fits the log."""
+        log = None if glance is None else glance.since(record.position)
+        if log is not None:
             view = ChatView.restored(record, log, count=self._count, present=self._present)
             if view is not None:
                 return view
-        view = ChatView.of(
-            await self._storage._read(key), count=self._count, present=self._present
-        )
-        view.follows = None if record is None else record.id
-        return view
+            # The record may have been made after the look.
+        log = await self._storage._read(key, after=record.position - 1)
+        return ChatView.restored(record, log, count=self._count, present=self._present)
 
     async def _older_record(self, buffer: Buffer) -> SummaryRecord | None:
         summaries = self._storage.summaries()

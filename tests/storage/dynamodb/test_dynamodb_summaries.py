@@ -9,8 +9,14 @@ import pytest
 from dynamodb_faults import applies_then_cuts, first, refuses
 from dynamodb_table import IDS, items_of, user
 
-from agent_memory import ChatKey, CorruptedRecordError, StorageUnavailableError
+from agent_memory import (
+    ChatKey,
+    CorruptedRecordError,
+    StorageUnavailableError,
+    SummarizingChatStorage,
+)
 from agent_memory.records import Covered, SummaryRecord
+from agent_memory.testing import ScriptedSummarizer
 
 KEY = ChatKey(*IDS)
 
@@ -168,3 +174,21 @@ async def test_loading_a_large_record_is_three_requests(faulty, proxy, storage):
     proxy.counted()
     assert await faulty.summaries().load_summary(KEY) == made
     assert proxy.counted() == {"Query": 2, "GetItem": 1}
+
+
+@pytest.mark.parametrize("size", [1, 100])
+async def test_a_restart_is_three_requests(faulty, proxy, storage, size):
+    """The newest entries in one page, and the record: nothing is read twice."""
+    messages = [user(f"say {n}") for n in range(200)]
+    for start in range(0, len(messages), size):
+        await storage.save_chat_messages(*IDS, messages[start : start + size])
+    async with SummarizingChatStorage(storage, ScriptedSummarizer(), close_inner=False) as before:
+        await before.fetch_chat(*IDS)
+        for number in range(3):
+            await before.save_chat_message(*IDS, user(f"more {number}"))
+        shown = await before.fetch_chat(*IDS)
+    async with SummarizingChatStorage(faulty, ScriptedSummarizer(), close_inner=False) as after:
+        await after._ready()
+        proxy.counted()
+        assert await after.fetch_chat(*IDS) == shown
+        assert proxy.counted() == {"Query": 2, "GetItem": 1}
