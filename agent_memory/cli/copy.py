@@ -14,10 +14,10 @@ from agent_memory.audit.chunks import Bad
 from agent_memory.audit.comparing import missing_in
 from agent_memory.audit.copying import chunks_of, extent_of
 from agent_memory.audit.moving import Moved, Mover
+from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.import_ import tell
 from agent_memory.cli.stores import JsonOption, opened, plural, run_async, say
-from agent_memory.cli.terminal import counting_bar
 from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import open_storage

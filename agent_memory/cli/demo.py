@@ -13,9 +13,9 @@ import typer
 
 from agent_memory.cli.conversations import Conversation, demo_conversation, read_conversations
 from agent_memory.cli.demo_report import Report, as_json, print_report
+from agent_memory.cli.drawing import progress_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.replay import Played, Player
-from agent_memory.cli.terminal import progress_bar
 from agent_memory.events import Event
 from agent_memory.ids import new_id
 from agent_memory.messages import ConversationMessage
@@ -51,7 +51,7 @@ def demo(
     keep_last: Annotated[int, typer.Option(help="Pairs of messages that stay verbatim.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Write the result as JSON.")] = False,
 ) -> None:
-    """Store a conversation turn by turn, show what a model sees of it, and prove nothing is lost.
+    """Store a conversation turn by turn, show what a model sees, and prove nothing is lost.
 
     The summaries are made without a model, of the conversation's own sentences.
     """

@@ -14,6 +14,7 @@ from agent_memory.audit import jsonl
 from agent_memory.audit.chunks import Bad, BadRecordError
 from agent_memory.audit.copying import extent_of
 from agent_memory.audit.exporting import Exported, ExportFormat, Scope, export, resume_at
+from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
     AnyAgent,
@@ -26,7 +27,6 @@ from agent_memory.cli.stores import (
     run_async,
     say,
 )
-from agent_memory.cli.terminal import counting_bar
 from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.base import ChatStorage
 

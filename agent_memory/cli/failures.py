@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from agent_memory.cli.terminal import one_line
+from agent_memory.audit.visible import one_line
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
 
 FAILED: Final = 1

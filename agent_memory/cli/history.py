@@ -10,6 +10,7 @@ from rich.table import Table
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.visible import one_line
+from agent_memory.cli.drawing import console
 from agent_memory.cli.stores import (
     Agent,
     JsonOption,
@@ -20,7 +21,6 @@ from agent_memory.cli.stores import (
     opened,
     run_async,
 )
-from agent_memory.cli.terminal import console
 from agent_memory.messages import ChatKey, Usage
 from agent_memory.records import SummaryRecord
 

@@ -12,9 +12,9 @@ from agent_memory.audit.chunks import Bad
 from agent_memory.audit.moving import Moved, Mover
 from agent_memory.audit.openai_files import Whose
 from agent_memory.audit.sources.detecting import SourceFormat, open_source
+from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import JsonOption, StoreOption, opened, plural, run_async, say
-from agent_memory.cli.terminal import counting_bar
 
 
 def import_chats(

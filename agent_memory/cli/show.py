@@ -11,6 +11,7 @@ import typer
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.jsonl import entry_line
+from agent_memory.cli.drawing import console
 from agent_memory.cli.stores import (
     AnyAgent,
     JsonLinesOption,
@@ -21,7 +22,6 @@ from agent_memory.cli.stores import (
     opened,
     run_async,
 )
-from agent_memory.cli.terminal import console
 from agent_memory.cli.transcripts import print_message
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage.base import ChatStorage

@@ -13,6 +13,7 @@ from agent_memory.audit.copying import extent_of
 from agent_memory.audit.counting import Statistics, Totals, count
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.visible import one_line
+from agent_memory.cli.drawing import console, counting_bar
 from agent_memory.cli.stores import (
     AnySession,
     AnyUser,
@@ -22,7 +23,6 @@ from agent_memory.cli.stores import (
     opened,
     run_async,
 )
-from agent_memory.cli.terminal import console, counting_bar
 
 
 def show_stats(

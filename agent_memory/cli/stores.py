@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import typer
 
 from agent_memory.audit.exporting import Scope
-from agent_memory.cli.terminal import one_line
+from agent_memory.audit.visible import one_line
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import EXAMPLES, open_storage, without_secrets

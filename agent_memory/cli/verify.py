@@ -12,6 +12,7 @@ from agent_memory.audit.copying import extent_of
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.verifying import Finding, Verified, verify
 from agent_memory.audit.visible import one_line
+from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
     AnySession,
@@ -23,7 +24,6 @@ from agent_memory.cli.stores import (
     plural,
     run_async,
 )
-from agent_memory.cli.terminal import counting_bar
 
 
 def verify_chats(

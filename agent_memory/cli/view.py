@@ -14,6 +14,7 @@ from agent_memory.audit.exporting import Scope
 from agent_memory.audit.jsonl import entry_line
 from agent_memory.audit.seeing import Stretch, explanation_of, stretches_of, tokens_of
 from agent_memory.audit.visible import clipped, visible
+from agent_memory.cli.drawing import console
 from agent_memory.cli.stores import (
     Agent,
     JsonOption,
@@ -25,7 +26,6 @@ from agent_memory.cli.stores import (
     plural,
     run_async,
 )
-from agent_memory.cli.terminal import console
 from agent_memory.errors import InvalidRequestError
 from agent_memory.explaining import Explanation
 from agent_memory.messages import ChatKey, ConversationMessage

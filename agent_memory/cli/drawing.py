@@ -1,10 +1,8 @@
-"""Writing to a terminal what strangers wrote: shown, never obeyed."""
+"""What is drawn on a terminal: a console for what strangers wrote, and progress bars."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -17,18 +15,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
-
-from agent_memory.audit.visible import one_line, visible
-
-__all__ = ["console", "counting_bar", "one_line", "progress_bar", "soften", "visible"]
-
-
-def soften(*streams: TextIO) -> None:
-    """Have streams replace what their encoding does not know, instead of failing."""
-    for stream in streams:
-        reconfigure: Callable[..., None] | None = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
 
 
 def console(*, errors: bool = False) -> Console:
