@@ -54,6 +54,14 @@ class TokenCounter(Protocol):
         ...
 
 
+class _Counted(weakref.ref[ConversationMessage]):
+    """What a message takes, for as long as it lives."""
+
+    __slots__ = ("place", "tokens")
+    place: int
+    tokens: int
+
+
 class _PerMessage(abc.ABC):
     """Counts each message object once; a count lives as long as its message.
 
@@ -62,18 +70,26 @@ class _PerMessage(abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._counts: dict[int, tuple[weakref.ref[ConversationMessage], int]] = {}
+        counts: dict[int, _Counted] = {}
+
+        def forget(gone: weakref.ref[ConversationMessage]) -> None:
+            place = cast("_Counted", gone).place
+            if counts.get(place) is gone:
+                del counts[place]
+
+        self._counts = counts
+        self._forget = forget
 
     def count(self, message: ConversationMessage) -> int:
         """Return how many tokens the message takes in a model's context, its frame included."""
         place = id(message)
         known = self._counts.get(place)
-        if known is not None and known[0]() is message:
-            return known[1]
-        counted = self._count(message)
-        counts = self._counts
-        self._counts[place] = weakref.ref(message, lambda _: counts.pop(place, None)), counted
-        return counted
+        if known is not None and known() is message:
+            return known.tokens
+        tokens = self._count(message)
+        counted = self._counts[place] = _Counted(message, self._forget)
+        counted.place, counted.tokens = place, tokens
+        return tokens
 
     @abc.abstractmethod
     def _count(self, message: ConversationMessage) -> int: ...

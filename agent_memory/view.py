@@ -44,6 +44,30 @@ class ChatView:
             and its continuation.
     """
 
+    __slots__ = (
+        "_count",
+        "_estimate",
+        "_fixed",
+        "_leading",
+        "_present",
+        "_shown",
+        "_tail",
+        "_windows",
+        "block",
+        "covered",
+        "floor",
+        "follows",
+        "head",
+        "is_void",
+        "last",
+        "last_id",
+        "reach",
+        "reach_id",
+        "record_id",
+        "told",
+        "tokens",
+    )
+
     def __init__(
         self, floor: int = 0, *, count: _Count | None = None, present: _Present | None = None
     ) -> None:

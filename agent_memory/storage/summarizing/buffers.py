@@ -123,7 +123,7 @@ class Buffer:
     loading: Load | None = None
     attempted: bool = False
     flight: Flight | None = None
-    calls: list[SummarizerCall] = attrs.field(factory=list[SummarizerCall])
+    calls: tuple[SummarizerCall, ...] = ()
     failures: int = 0
     waited_from: int = 0
     wait: int = 0

@@ -15,6 +15,7 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight
 from agent_memory.storage.summarizing.compactor import Compactor
 from agent_memory.storage.summarizing.hooks import Hooks
+from agent_memory.storage.summarizing.pacing import take_turn
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
 from agent_memory.storage.summarizing.summary_maker import SummaryMaker
@@ -161,6 +162,7 @@ class ChatViews:
         return self._shown(view, limit)
 
     async def _fetch_inactive(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
+        await take_turn()
         with self._buffers.glance(key, self._trigger.messages + 1) as glance:
             seen = await self._reader.look(key, glance)
             if seen is not None and self._is_short(seen):

@@ -17,6 +17,7 @@ from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.open_run import OpenRun
+from agent_memory.storage.summarizing.pacing import take_turn
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.summarizers.base import (
     Summarizer,
@@ -190,7 +191,7 @@ class SummaryMaker:
             keep_last=self._trigger.keep_last,
             context_tokens=context_tokens,
         )
-        buffer.calls = [*(other for other in buffer.calls if not other.done()), call]
+        buffer.calls = (*(other for other in buffer.calls if not other.done()), call)
         try:
             returned = await call.answer(self._limits.summarizer_timeout)
         except SummarizerError as error:
@@ -285,7 +286,8 @@ def _gains(record: SummaryRecord, reason: str) -> bool:
 
 
 async def off_loop(snapshot: Snapshot, work: Callable[[], T]) -> T:
-    """Do pure work at once, or in a worker thread where it could hold up the loop."""
+    """Do pure work in its turn, or in a worker thread where it could hold up the loop."""
     if len(snapshot.tail) <= _OFF_LOOP:
+        await take_turn()
         return work()
     return await asyncio.to_thread(work)

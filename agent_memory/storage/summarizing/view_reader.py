@@ -17,6 +17,7 @@ from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.retractions import since_cleared
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer, Glance, Load
+from agent_memory.storage.summarizing.pacing import take_turn
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class ViewReader:
                 return view
         log = None if glance is None else glance.whole
         log = await self._storage._read(key) if log is None else log
+        await take_turn()
         view = ChatView.of(log, count=self._count, present=self._present)
         view.follows = None if record is None else record.id
         return view

@@ -1,0 +1,68 @@
+"""Sharing an event loop: work that takes long is done for a few chats in each of its rounds.
+
+Tasks that are ready at the same moment run one after the other before the loop looks at timers and
+sockets again. A thousand chats that are summarized together would hold it for half a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from typing import Final
+
+AT_ONCE: Final = 4
+"""Pieces of work in a round of the loop; each takes a millisecond or less, as a rule."""
+
+
+class Pace:
+    """Lets the tasks of one loop take turns; not for other threads."""
+
+    def __init__(self) -> None:
+        self._left = AT_ONCE
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._counting = False
+
+    async def turn(self) -> None:
+        """Wait until it is this task's turn; at once while few want one."""
+        loop = asyncio.get_running_loop()
+        self._count(loop)
+        if self._left and not self._waiting:
+            self._left -= 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn  # who is cancelled leaves a turn unused, which the next round makes good
+
+    def _count(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._counting:
+            self._counting = True
+            loop.call_soon(self._next_round, loop)
+
+    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._counting = False
+        self._left = AT_ONCE
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= 1
+        if self._waiting or self._left < AT_ONCE:
+            self._count(loop)
+
+
+_lock: Final = threading.Lock()
+_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pace]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+async def take_turn() -> None:
+    """Wait for a turn in the running loop, before work that takes long."""
+    loop = asyncio.get_running_loop()
+    with _lock:
+        pace = _of_loops.get(loop)
+        if pace is None:
+            pace = _of_loops[loop] = Pace()
+    await pace.turn()
