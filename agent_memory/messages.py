@@ -115,12 +115,13 @@ class Usage:
         )
 
 
-_ROLES: Final[Mapping[Any, ParticipantRole]] = {role.value: role for role in ParticipantRole}
+ROLES: Final[Mapping[Any, ParticipantRole]] = {role.value: role for role in ParticipantRole}
+"""The roles by their values; a role is its own value."""
 
 
 def _role(value: Any) -> ParticipantRole:
     try:
-        return _ROLES[value]
+        return ROLES[value]
     except (KeyError, TypeError):
         known = ", ".join(repr(role.value) for role in ParticipantRole)
         raise InvalidRequestError(f"role must be one of {known}, not {value!r}") from None

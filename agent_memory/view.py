@@ -64,8 +64,8 @@ class ChatView:
         "reach",
         "reach_id",
         "record_id",
-        "told",
         "tokens",
+        "told",
     )
 
     def __init__(

@@ -29,9 +29,9 @@ from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidR
 from agent_memory.frozen import freeze
 from agent_memory.ids import check_id
 from agent_memory.messages import (
+    ROLES,
     ChatKey,
     ConversationMessage,
-    ParticipantRole,
     Usage,
     bare_message,
     chat_key,
@@ -43,7 +43,6 @@ from agent_memory.storage.codec import decode_record, encode_entry, encode_recor
 
 FORMAT: Final = "agent-memory"
 _PLAIN: Final = {"id", "role", "content", "timestamp"}
-_ROLES: Final = frozenset(role.value for role in ParticipantRole)
 _ABSENT: Final[dict[str, Any]] = {
     "run_id": None,
     "pinned": False,
@@ -270,10 +269,10 @@ def _entry(fields: dict[str, Any], position: int, key: ChatKey) -> Entry:
     if "note" in plain:
         note = Note(plain["note"], plain["data"], id=plain["id"], timestamp=_time(plain))
         return note.placed(position, key.agent_id)
-    if plain.keys() == _PLAIN and plain["role"] in _ROLES:
+    if plain.keys() == _PLAIN and plain["role"] in ROLES:
         # Most messages are of this kind; the constructor would check the absent fields too.
         fields = {
-            "role": ParticipantRole(plain["role"]),
+            "role": ROLES[plain["role"]],
             "content": freeze(plain["content"]),
             "id": check_id(plain["id"], "id"),
             "timestamp": utc_timestamp(_time(plain)),

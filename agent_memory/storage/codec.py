@@ -19,8 +19,8 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.frozen import frozen_of
 from agent_memory.messages import (
     NOTHING,
+    ROLES,
     ConversationMessage,
-    ParticipantRole,
     Usage,
     bare_message,
 )
@@ -168,7 +168,7 @@ def _message(
 ) -> ConversationMessage:
     return bare_message(
         {
-            "role": ParticipantRole(fields["role"]),
+            "role": ROLES[fields["role"]],
             "content": frozen_of(fields["content"]),
             "id": fields["id"],
             "timestamp": datetime.fromisoformat(fields["timestamp"]),
