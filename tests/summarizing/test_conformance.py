@@ -1,4 +1,4 @@
-"""A summarizing storage keeps the contract of every store it wraps."""
+"""A summarizing storage keeps the contract of the store it wraps; more of them in tests/storage."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from functools import partial
 import pytest
 
 from agent_memory import (
-    FileChatStorage,
     InMemoryChatStorage,
-    SqlChatStorage,
     SummarizingChatStorage,
     TransformingChatStorage,
 )
@@ -51,19 +49,6 @@ class TestAroundMemory(Around):
     @pytest.fixture
     def make_storage(self):
         return partial(around, InMemoryChatStorage)
-
-
-class TestAroundFiles(Around):
-    @pytest.fixture
-    def make_storage(self, tmp_path):
-        return partial(around, partial(FileChatStorage, tmp_path / "chats"))
-
-
-class TestAroundSqlite(Around):
-    @pytest.fixture
-    def make_storage(self, tmp_path):
-        url = f"sqlite:///{tmp_path / 'chats.db'}"
-        return partial(around, partial(SqlChatStorage, url))
 
 
 class TestAroundWrappers(Around):
