@@ -120,7 +120,7 @@ async def test_c26_a_full_disk_stores_nothing(storage):
                 return driver.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 
         runner = storage._parts().runner
-        await asyncio.wrap_future(runner._submit(limit, None))
+        await runner._submit(limit, None).settled()
 
     await allow(1)  # SQLite takes what the file has already
     with pytest.raises(StorageUnavailableError, match="full") as caught:

@@ -1,4 +1,4 @@
-"""A summarizing storage keeps the contract of the store it wraps; more of them in tests/storage."""
+"""A summarizing storage keeps the contract of what it wraps; tests/storage has more stores."""
 
 from __future__ import annotations
 
