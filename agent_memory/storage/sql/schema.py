@@ -132,7 +132,9 @@ def _entries(name: str, metadata: MetaData) -> Table:
         Column("note", SmallInteger, nullable=False),  # 1: a note, which no `keep` counts
         Column("body", _body(), nullable=False),
         PrimaryKeyConstraint("chat", "position"),
-        UniqueConstraint("chat", "id", name=f"{name}_id"),
+        # The id first: new ones sort by time, so that a group of saves to many chats touches one
+        # page of this index, not one for each chat.
+        UniqueConstraint("id", "chat", name=f"{name}_id"),
         # Not WITHOUT ROWID on SQLite: rows above 1,000 bytes would spill into pages of their own
         # (twice the file for messages of 1,500 bytes), and a group of saves to many chats would
         # touch a page of each.
