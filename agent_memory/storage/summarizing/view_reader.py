@@ -175,7 +175,11 @@ class ViewReader:
         try:
             return await summaries.load_summary(key)
         except CorruptedRecordError as error:
-            _log.warning("summary of %s ignored, the view is made from raw: %s", key, error)
+            _log.warning(
+                "summary of %s ignored, the view is made from raw until rebuild() forgets it: %s",
+                key,
+                error,
+            )
             return None
 
 
