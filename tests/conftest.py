@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,7 @@ from engines import (  # noqa: F401  (as above)
     postgres_server,
     postgres_url,
 )
+from soak_report import SoakReport
 
 # No deadlines: what a test takes says more about the machine than about the code. In CI the
 # examples are the same every time; everywhere else the search goes on.
@@ -31,7 +33,16 @@ settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak-report", type=Path, metavar="FILE", help="write the figures of soak tests there"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    page = config.getoption("--soak-report")
+    if page is not None:
+        config.pluginmanager.register(SoakReport(page))
     config.addinivalue_line("markers", "leaves_things: what it leaves behind is meant to stay")
     leaks.watch_event_loops()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import ClassVar
 
 from agent_memory import ChatKey, ConversationMessage
 from storage.writer import Order, answers, start
@@ -116,6 +117,13 @@ class HardSoak(HardUse):
     kills = 50
     rounds = 200
     loops = 200
+    counts: ClassVar = {
+        "test_processes_that_write_to_one_chat_lose_nothing": "4 processes × 500 saves of 3",
+        "test_processes_that_write_to_many_chats_lose_nothing": "the same, into 50 chats",
+        "test_a_killed_writer_loses_nothing_that_was_acknowledged": "50 kills",
+        "test_what_is_deleted_beside_a_writer_is_never_read_again": "200 rounds",
+        "test_short_lived_loops_in_threads_share_a_store": "200 loops in threads",
+    }
 
 
 def kill_writer(order: Order, moments: random.Random) -> list[tuple[int, int]]:

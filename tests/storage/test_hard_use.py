@@ -23,6 +23,7 @@ class OnDynamoDb:
     # Seconds. moto reads a chat's end in time proportional to its length, unlike DynamoDB: of
     # several writers to a long chat one that has lost a place may lose the next ones as well.
     patience = 120
+    store = "dynamodb (moto)"
 
     @pytest.fixture
     def make_storage(self, dynamodb_endpoint, dynamodb_table):
