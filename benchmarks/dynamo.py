@@ -29,7 +29,7 @@ def run(_directory: Path, tiny: bool) -> list[Target]:
         if url is None:
             print("no emulator of DynamoDB here: left out")
             return []
-        return asyncio.run(_count(url, 90 if tiny else 1_000))
+        return asyncio.run(_count(url, 90 if tiny else 100_000))
 
 
 def _proxy() -> Any:
@@ -60,8 +60,10 @@ async def _count(url: str, length: int) -> list[Target]:
         async with make(create=True) as warm:
             await fill(warm, IDS, length)
             proxy.counted()
+            await warm.fetch_chat(*IDS, max_history_size=20)
+            newest = target(f"the newest 20 of {length:,}", 1)
             await warm.save_chat_message(*IDS, message(0))
-            found = [target("a warm writer's append", 1)]
+            found = [newest, target("a warm writer's append", 1)]
             async with make(create=False) as cold:
                 await cold.save_chat_message(*IDS, message(1))
                 found.append(target("a cold writer's append", 2))

@@ -12,13 +12,14 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
 
 from agent_memory import ChatStorage, ConversationMessage, SummarizingChatStorage
 from agent_memory.turns import split_recent
-from benchmarks.stores import StoreCase, embedded, servers
+from benchmarks.stores import StoreCase, embedded, servers, started
 from benchmarks.timing import Pair, Work, fsync_seconds, in_turn
 
 TEXT = "The ferry leaves at 7:40 and takes four hours; three adults and the van are 422 euros. "
@@ -40,12 +41,14 @@ class Growth:
 
     Args:
         save: one message, saved in the raw chat.
+        newest: the newest 20 messages of the raw chat.
         fetch: the view of an active chat.
         turn: one message saved, and the view fetched, of an active chat.
         restart: the view of a summarized chat, fetched by a wrapper that has never seen it.
     """
 
     save: Pair
+    newest: Pair
     fetch: Pair
     turn: Pair
     restart: Pair
@@ -77,6 +80,9 @@ class Chat:
     async def save(self) -> None:
         await self._storage.save_chat_message(*self._key, _message(0))
 
+    async def newest(self) -> None:
+        await self._storage.fetch_chat(*self._key, max_history_size=20)
+
     async def fetch(self) -> None:
         await self._active.fetch_chat(*self._key)
 
@@ -103,10 +109,12 @@ async def measure(case: StoreCase, sizes: Sizes) -> Growth:
         await short.fill(sizes.short)
         await long.fill(sizes.long)
         save = await _both(short.save, long.save, sizes)
+        newest = await _both(short.newest, long.newest, sizes)
         await short.fetch()  # which activates it, and makes the first summary
         await long.fetch()
         growth = Growth(
             save=save,
+            newest=newest,
             fetch=await _both(short.fetch, long.fetch, sizes),
             turn=await _both(short.turn, long.turn, sizes),
             restart=await _both(short.restart, long.restart, sizes),
@@ -157,13 +165,17 @@ def main(arguments: Sequence[str]) -> int:
     for field in attrs.fields(Sizes):
         parser.add_argument(f"--{field.name}", type=int, default=field.default, metavar="N")
     parser.add_argument("--store", action="append", default=[], metavar="URL")
+    parser.add_argument(
+        "--servers", action="store_true", help="PostgreSQL and MariaDB, as the tests start them"
+    )
     parser.add_argument("--directory", type=Path, help="where the embedded stores lie")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     sizes = Sizes(options.short, options.long, options.samples)
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory, ExitStack() as stack:
         synced = fsync_seconds(directory)
-        cases = servers(options.store) or embedded(Path(directory))
+        more = stack.enter_context(started()) if options.servers else []
+        cases = more or servers(options.store) or embedded(Path(directory))
         results = {case.name: asyncio.run(measure(case, sizes)) for case in cases}
         if options.json:
             print_json(sizes, results)

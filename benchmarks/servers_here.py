@@ -26,7 +26,7 @@ def from_tests(name: str) -> Any:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[str | None]:
-    """Give the URL of a PostgreSQL whose commits reach the disk; None where there is none."""
+    """Give the URL of a PostgreSQL, with fsync=off as in the tests; None where there is none."""
     if url := os.environ.get("AGENT_MEMORY_BENCH_POSTGRES_URL"):
         yield url
         return
@@ -45,6 +45,27 @@ def postgres() -> Iterator[str | None]:
             binaries = servers.where_others_may_look(binaries, base)
         with engines.running_postgres(binaries, base, user) as url:
             yield url
+
+
+@contextlib.contextmanager
+def mariadb() -> Iterator[str | None]:
+    """Give the URL of a database on a MariaDB server; None where there is none."""
+    servers, engines = from_tests("servers"), from_tests("engines")
+    if servers is None or engines is None:
+        yield None
+        return
+    try:
+        server, share = servers.mariadb_binaries()
+    except servers.EngineMissingError:
+        yield None
+        return
+    user = servers.unprivileged_user()
+    with (
+        servers.private_directory("mariadb", user) as base,
+        engines.running_mariadb(server, share, base, user) as url,
+    ):
+        engines.in_thread(engines.mariadb_execute(url, "CREATE DATABASE bench"))
+        yield engines.with_path(url, "/bench")
 
 
 @contextlib.contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
 
 from agent_memory import ChatStorage, FileChatStorage, InMemoryChatStorage, SqlChatStorage
 from agent_memory.storage.urls import open_storage, without_secrets
+from benchmarks.servers_here import mariadb, postgres
 
 
 @attrs.frozen
@@ -51,6 +54,14 @@ def embedded(directory: Path) -> list[StoreCase]:
 def servers(urls: Sequence[str]) -> list[StoreCase]:
     """Return the stores behind URLs; they are as durable as their servers are set up."""
     return [_server(url) for url in urls]
+
+
+@contextlib.contextmanager
+def started() -> Iterator[list[StoreCase]]:
+    """Give the stores on servers that are started for it; those that are not here are left out."""
+    with postgres() as first, mariadb() as second:
+        named = ("PostgreSQL (fsync=off)", first), ("MariaDB (log flushed each second)", second)
+        yield [StoreCase(name, partial(open_storage, url)) for name, url in named if url]
 
 
 def _server(url: str) -> StoreCase:
