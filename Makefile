@@ -41,7 +41,7 @@ test: engines adapters
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 soak: engines
-	$(BIN)/python -m pytest -m soak --timeout 3600 --soak-report benchmarks/README.md $(ARGS)
+	$(BIN)/python -m pytest -m soak --timeout 3600 --soak-report=benchmarks/README.md $(ARGS)
 
 lint: $(VENV)/.has-lint $(VENV)/.has-bench
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Writing what the tests with large counts showed into a page: ``--soak-report FILE``.
+"""Writing what the tests with large counts showed into a page: ``--soak-report=FILE``.
 
 The page has a table between two markers; rows of tests that did not run stay as they were.
 """
