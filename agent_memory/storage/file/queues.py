@@ -2,12 +2,14 @@
 
 While a chat's file is brought to the disk, further saves gather and share the next write. An
 idle chat adds no delay: the first save starts at once. When more chats wait than there are
-threads, each thread takes several at a time and tells their callers together.
+threads, each thread takes several at a time and, on a disk that is quick, tells their callers
+together.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,7 @@ _Waiting: TypeAlias = tuple[Reply[Any], "Batch | Callable[[], Any]"]
 
 _LARGEST_GROUP: Final = 512  # batches in one write
 _LARGEST_SHARE: Final = 32  # chats that one thread has open at a time
+_SLOW: Final = 0.001  # seconds of a sync after which those who wait are told at once
 
 
 class _Work(Protocol):
@@ -131,13 +134,12 @@ class ChatQueues:
 
     def _work(self) -> None:
         while turns := self._take():
-            self._append_together([turn.work for turn in turns])
-            done = [turn for turn in turns if turn.work.outcomes]
-            left = [turn for turn in turns if not turn.work.outcomes]
-            self._tell(done)
-            for turn in left:
-                turn.work.run()
-                self._tell([turn])
+            self._append_together(turns)
+            for turn in turns:
+                # A thread that waits for another process holds no other chat meanwhile.
+                if not turn.work.outcomes:
+                    turn.work.run()
+                    self._tell([turn])
 
     def _take(self) -> list[_Turn]:
         """Take this thread's share of what is ready: appends to some chats, or one call."""
@@ -170,21 +172,28 @@ class ChatQueues:
             batches.append(cast("Batch", work))
         return _Turn(key, replies, self._appender.group(key, batches))
 
-    def _append_together(self, works: list[_Work]) -> None:
-        """Append to all chats that can be had at once, so that the disk is waited for in a row.
-
-        What cannot is left to be run afterwards, one by one: a thread that waits for another
-        process holds no other chat meanwhile.
-        """
-        groups = [work for work in works if isinstance(work, AppendGroup)]
+    def _append_together(self, turns: list[_Turn]) -> None:
+        """Append to all chats that can be had at once, and leave the others."""
+        groups = [(turn, turn.work) for turn in turns if isinstance(turn.work, AppendGroup)]
         with self._writing:
-            for group in groups:
+            for _, group in groups:
                 group.begin()
-        for group in groups:
+        done: list[tuple[_Turn, AppendGroup]] = []
+        for turn, group in groups:
+            started = time.perf_counter()
             group.sync()
+            done.append((turn, group))
+            if time.perf_counter() - started > _SLOW:
+                self._end(done)
+                done = []
+        self._end(done)
+
+    def _end(self, groups: list[tuple[_Turn, AppendGroup]]) -> None:
+        """Give back the chats that were begun, and tell those who wait what is known."""
         with self._writing:
-            for group in groups:
+            for _, group in groups:
                 group.end()
+        self._tell([turn for turn, group in groups if group.outcomes])
 
     def _tell(self, turns: list[_Turn]) -> None:
         """Give chats back, and tell those who wait how it went."""

@@ -23,6 +23,7 @@ from agent_memory import (
     StorageUnavailableError,
 )
 from agent_memory.storage.file import disk as file_disk
+from agent_memory.storage.file import queues as file_queues
 from agent_memory.storage.file import trimming as file_trimming
 from agent_memory.storage.file.lock import ChatLock, nobody_writes
 from agent_memory.storage.file.names import paths_of
@@ -223,6 +224,41 @@ async def test_many_chats_at_once_do_not_wait_for_one_that_another_process_holds
             assert not waiting.done()
             fcntl.flock(held, fcntl.LOCK_UN)
         assert (await waiting)[0].position == 2
+
+
+async def test_on_a_slow_disk_nobody_waits_for_the_chats_of_others(tmp_path, monkeypatch):
+    """Of those that one thread takes, each is answered when its own bytes are there."""
+    keys = [("user", "session", f"agent {number}") for number in range(6)]
+    syncs, entered, go_on = [], threading.Semaphore(0), threading.Semaphore(0)
+    real = os.fdatasync
+
+    def sync(descriptor):
+        syncs.append(descriptor)
+        entered.release()
+        assert go_on.acquire(timeout=60)
+        real(descriptor)
+
+    async with FileChatStorage(tmp_path) as storage:
+        storage._queues._threads = 1
+        for ids in keys:
+            await storage.save_chat_message(*ids, user("first"))
+        monkeypatch.setattr(os, "fdatasync", sync)
+        monkeypatch.setattr(file_queues, "_SLOW", 0.0)
+        first = asyncio.ensure_future(storage.save_chat_message(*keys[0], user("second")))
+        await asyncio.to_thread(entered.acquire)  # the thread is busy; the others gather
+        rest = [
+            asyncio.ensure_future(storage.save_chat_message(*ids, user("second")))
+            for ids in keys[1:]
+        ]
+        await asyncio.sleep(0)
+        go_on.release()
+        await first
+        for number, save in enumerate(rest, start=1):
+            await asyncio.to_thread(entered.acquire)
+            assert [one.done() for one in rest].count(True) == number - 1
+            go_on.release()
+            assert (await save)[0].position == 2
+    assert len(syncs) == 6
 
 
 async def test_of_many_chats_at_once_one_that_fails_fails_alone(tmp_path):
