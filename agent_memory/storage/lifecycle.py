@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Literal, Self, final
 
-from agent_memory.errors import StorageClosedError
+from agent_memory.errors import StorageClosedError, StorageUnavailableError
 from agent_memory.storage.settling import result_of, settle
 
 # One lock for all stores: it is held for a few assignments only, and a store of a user's own
@@ -19,6 +20,10 @@ _lock: Final = threading.Lock()
 class Lifecycle:
     """What opens at its first use and is closed once."""
 
+    _has_threads: bool = False
+    """Whether opening starts threads, or binds to some: they do not survive a fork."""
+
+    _process: int | None = None
     _phase: Literal["new", "open", "closed"] = "new"
     _opening: Future[bool] | None = None
 
@@ -33,7 +38,7 @@ class Lifecycle:
         """Close the store. Twice is fine; later calls raise ``StorageClosedError``."""
         with _lock:
             closed_before, self._phase = self._phase == "closed", "closed"
-        if not closed_before:
+        if not closed_before and not self._is_forked:
             await settle(self._close())
 
     async def __aenter__(self) -> Self:
@@ -56,10 +61,19 @@ class Lifecycle:
             StorageClosedError: it has been closed.
         """
         if self._phase == "open":
+            if self._is_forked:
+                raise StorageUnavailableError(
+                    "this store was opened in the parent process; its threads and connections "
+                    "do not survive a fork. Make a store in each process"
+                )
             return
         if self._phase == "new":
             await settle(self._open_once())
         self._check_not_closed()
+
+    @property
+    def _is_forked(self) -> bool:
+        return self._process is not None and self._process != os.getpid()
 
     def _check_not_closed(self) -> None:
         if self._phase == "closed":
@@ -98,6 +112,7 @@ class Lifecycle:
         with _lock:
             self._opening = None
             if self._phase == "new":
+                self._process = os.getpid() if self._has_threads else None
                 self._phase = "open"
                 return
         await self._close()  # it was closed while it opened

@@ -8,6 +8,7 @@ ends together (a group of saves that share a commit) wakes each loop once.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
@@ -23,24 +24,32 @@ class Reply(Generic[T]):
     with others' by :func:`answer_all`.
     """
 
-    __slots__ = ("_arrived", "_error", "_loop", "_result", "_waiter", "_wakes")
+    __slots__ = ("_answered", "_arrived", "_error", "_loop", "_result", "_waiter", "_wakes")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wakes = wakes_of(self._loop)
         self._waiter: asyncio.Future[None] | None = None
+        self._answered = False
         self._arrived = False  # the loop's thread alone reads and writes it
         self._result: T | None = None
         self._error: BaseException | None = None
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the outcome has been given."""
+        return self._answered
+
     def set_result(self, result: T) -> None:
         """Give the outcome."""
         self._result = result
+        self._answered = True
         self._wakes.put(self._loop, [self._arrive])
 
     def set_exception(self, error: BaseException) -> None:
         """Give the failure that :meth:`settled` raises."""
         self._error = error
+        self._answered = True
         self._wakes.put(self._loop, [self._arrive])
 
     async def settled(self) -> T:
@@ -81,9 +90,20 @@ def answer_all(answers: Iterable[tuple[Reply[T], T | Exception]]) -> None:
             reply._error = outcome
         else:
             reply._result = outcome
+        reply._answered = True
         loop = reply._loop
         if loop not in waking:
             waking[loop] = reply._wakes, []
         waking[loop][1].append(reply._arrive)
     for loop, (wakes, arrivals) in waking.items():
         wakes.put(loop, arrivals)
+
+
+def own_copy(error: BaseException) -> BaseException:
+    """Return a copy of an error that several wait for: raising one adds to its traceback."""
+    try:
+        copied = copy.copy(error)
+    except TypeError:  # its class wants other arguments
+        return error
+    copied.__cause__ = error.__cause__
+    return copied

@@ -15,7 +15,10 @@ from typing import Final
 
 
 class Wakes:
-    """What is to be called soon in one loop; :meth:`put` is for any thread."""
+    """What is to be called soon in one loop; :meth:`put` is for any thread.
+
+    What is called may be called again when something interrupted it, and must bear that.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,14 +33,18 @@ class Wakes:
                 return
             self._scheduled = True
         with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
-            loop.call_soon_threadsafe(self._call_all)
+            loop.call_soon_threadsafe(self._call_all, loop)
 
-    def _call_all(self) -> None:
+    def _call_all(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._scheduled = False
-        for wake in waiting:
-            wake()
+        for index, wake in enumerate(waiting):
+            try:
+                wake()
+            except BaseException:
+                self.put(loop, waiting[index:])  # such as an interrupt: others wait all the same
+                raise
 
 
 _lock: Final = threading.Lock()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -219,3 +221,32 @@ async def test_a_database_that_is_not_there_is_told(postgres_url, mariadb_url):
         with pytest.raises(StorageUnavailableError, match=r"does not exist|Unknown database"):
             await storage.fetch_chat(*IDS)
         await storage.aclose()
+
+
+@pytest.mark.parametrize("work", ["save", "fetch"])
+def test_a_loop_that_ends_before_its_work_begins_ends(tmp_path, work):
+    """``asyncio.run`` cancels a job that a caller's engine has not begun: nobody waits for it."""
+    code = f"""
+import asyncio
+from sqlalchemy.ext.asyncio import create_async_engine
+from agent_memory import ConversationMessage, SqlChatStorage
+
+async def main():
+    engine = create_async_engine("sqlite+aiosqlite:///{tmp_path}/chats.db")
+    storage = SqlChatStorage(engine)
+    ids = ("user", "session", "agent")
+    await storage.save_chat_message(*ids, ConversationMessage("user", "one"))
+    if {work!r} == "save":
+        left = storage.save_chat_message(*ids, ConversationMessage("user", "two"))
+    else:
+        left = storage.fetch_chat(*ids)
+    main.left = asyncio.create_task(left)
+
+asyncio.run(main())
+print(main.left.cancelled())
+import os
+os._exit(0)  # aiosqlite's threads are the caller's business
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -6,6 +6,9 @@ import asyncio
 import gc
 import threading
 import weakref
+from functools import partial
+
+import pytest
 
 from agent_memory.storage.wakes import Wakes, wakes_of
 
@@ -16,8 +19,8 @@ class CountingLoop:
     def __init__(self):
         self.calls = []
 
-    def call_soon_threadsafe(self, function):
-        self.calls.append(function)
+    def call_soon_threadsafe(self, function, *args):
+        self.calls.append(partial(function, *args))
 
 
 def test_what_comes_together_crosses_once():
@@ -41,6 +44,24 @@ def test_a_wake_that_asks_for_another_is_not_lost():
     assert woken == []
     loop.calls.pop()()
     assert woken == ["second"]
+
+
+def test_what_interrupts_one_wake_keeps_no_other_from_coming():
+    """An interrupt in the midst: those not yet woken, and that one, are called again."""
+    loop, wakes, woken = CountingLoop(), Wakes(), []
+    interrupts = iter([KeyboardInterrupt()])
+
+    def interrupted():
+        for error in interrupts:
+            raise error
+        woken.append(2)
+
+    wakes.put(loop, [lambda: woken.append(1), interrupted, lambda: woken.append(3)])
+    with pytest.raises(KeyboardInterrupt):
+        loop.calls.pop()()
+    assert woken == [1]
+    loop.calls.pop()()
+    assert woken == [1, 2, 3]
 
 
 def test_a_closed_loop_is_no_error():

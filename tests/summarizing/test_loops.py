@@ -233,3 +233,23 @@ def test_a_key_has_no_state_of_a_loop():
     records = asyncio.run(rig.inner.summaries().list_summaries(KEY))
     assert [record.replaces for record in records[1:]] == [record.id for record in records[:-1]]
     assert isinstance(rig.summarizer, ScriptedSummarizer)
+
+
+async def test_a_compaction_that_is_cancelled_before_it_begins_holds_up_nobody():
+    """As at a shutdown that cancels every task: the chat is fetched and summarized later."""
+    rig = Rig()
+    await rig.save(*dialogue(9))
+    fetching = asyncio.ensure_future(rig.view())
+    while not rig.storage._views._buffers.flights:  # noqa: ASYNC110 - round by round
+        await asyncio.sleep(0)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    assert fetching.cancelled()
+    assert rig.calls == []
+    view = await asyncio.wait_for(rig.view(), 30)
+    assert violations(view, await rig.raw()) == []
+    await asyncio.wait_for(rig.talk(4), 30)
+    assert len(rig.calls) == 1
+    await rig.storage.aclose()

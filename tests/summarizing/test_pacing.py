@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
 from agent_memory.storage.summarizing.pacing import AT_ONCE, Pace, take_turn
@@ -81,6 +83,26 @@ def test_each_loop_has_a_pace_of_its_own():
     for _ in range(3):
         asyncio.run(some())
     asyncio.run(asyncio.wait_for(take_turn(), 10))
+
+
+def test_a_loop_that_was_closed_while_tasks_waited_is_forgotten():
+    """When the next loop's first turn is taken."""
+    loop = asyncio.new_event_loop()
+
+    async def wait():
+        waiting = [asyncio.ensure_future(take_turn()) for _ in range(20)]
+        await asyncio.sleep(0)
+        return waiting
+
+    waiting = loop.run_until_complete(wait())
+    loop.close()
+    gone = weakref.ref(loop)
+    for task in waiting:
+        task._log_destroy_pending = False
+    del loop, waiting, task
+    asyncio.run(take_turn())
+    gc.collect()
+    assert gone() is None
 
 
 async def test_many_chats_that_are_summarized_leave_the_loop_room():

@@ -266,3 +266,42 @@ async def test_a_record_that_another_worker_makes_during_a_restart_fits(moment):
     await fetching
     await conserved(rig)
     assert rig.calls == []
+
+
+async def test_what_was_acknowledged_before_a_fetch_began_is_shown_by_it():
+    """It joins a read that another fetch began earlier, which may not have it."""
+    gated = GatedChatStorage(InMemoryChatStorage())
+    await restarted(gated)
+    rig = Rig(gated, shared=True)
+    gate = gated.hold("load_summary")
+    earlier = begin(rig.view())
+    await gate.reached()
+    await gated.inner.save_chat_messages(*IDS, dialogue(1, start=10))  # another worker's
+    later = begin(rig.view())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gate.open()
+    assert names(await later)[-1] == "m10"
+    assert names(await earlier)[-1] in ("m9", "m10")
+
+
+async def test_a_fetch_that_saw_more_than_the_one_it_joins_shows_it():
+    """Both looked at an inactive chat; the second look has what another worker stored between."""
+    gated = GatedChatStorage(InMemoryChatStorage())
+    await restarted(gated)
+    rig = Rig(gated, shared=True)
+    first, second = gated.hold("read", "after"), gated.hold("read", "after")
+    record = gated.hold("load_summary")
+    earlier = begin(rig.view())
+    await first.reached()
+    await gated.inner.save_chat_messages(*IDS, dialogue(1, start=10))
+    later = begin(rig.view())
+    await second.reached()
+    first.open()
+    await record.reached()  # the earlier one has added the buffer, and loads
+    second.open()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    record.open()
+    assert names(await later)[-1] == "m10"
+    await earlier

@@ -85,6 +85,7 @@ class DynamoDbChatStorage(ChatStorage):
         MissingDependencyError: aioboto3 is not installed.
     """
 
+    _has_threads = True
     _runner: OwnLoop | CallersLoop | None = None
     _backend: Backend | None = None
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import cast
 
 import attrs
 
@@ -14,6 +15,7 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage.file.disk import (
     Durability,
     UncertainError,
+    interrupted,
     sync_behind,
     sync_directory,
     sync_file,
@@ -24,6 +26,7 @@ from agent_memory.storage.file.lock import ChatLock, release
 from agent_memory.storage.file.names import ChatPaths, paths_of
 from agent_memory.storage.file.planning import Batch, Encoded, Outcome, Plan, encoded
 from agent_memory.storage.file.state import StateCache, load_state
+from agent_memory.storage.replies import own_copy
 
 
 @attrs.frozen
@@ -84,7 +87,8 @@ class AppendGroup:
                 self._bring_to_disk(plan)
                 self._remember(plan)
         except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
-            self._fail(error)
+            if not self.outcomes:
+                self._fail(error)
 
     def begin(self) -> None:
         """Write them, unless the chat is new or another process holds it: then do nothing."""
@@ -92,7 +96,7 @@ class AppendGroup:
             return
         try:
             self._file = self.appender.lock.take_free(self.paths)
-        except OSError:  # run() meets it again, and tells
+        except Exception:  # noqa: BLE001 - run() meets it again, and tells
             return
         if self._file is not None:
             try:
@@ -114,7 +118,8 @@ class AppendGroup:
             try:
                 self._remember(self._plan)
             except Exception as error:  # noqa: BLE001 - as above
-                self._fail(error)
+                if not self.outcomes:
+                    self._fail(error)
         if self._file is not None:
             release(self._file)
             self._file = None
@@ -130,11 +135,22 @@ class AppendGroup:
     def _fail(self, error: Exception) -> None:
         """Have every batch's caller told, but those whose batch has an error of its own."""
         self._plan = None
-        if isinstance(error, OSError):
-            error = unavailable(error, self.key, "saving to the chat")
         self.outcomes = [
-            batch if isinstance(batch, Exception) else error for batch in self._encoded
+            batch if isinstance(batch, Exception) else self._told(error) for batch in self._encoded
         ]
+
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, OSError):
+            return unavailable(error, self.key, "saving to the chat")
+        return cast("Exception", own_copy(error))
+
+    def abandon(self, error: BaseException) -> None:
+        """Have every batch's caller told that something ended the thread's work."""
+        if not self.outcomes:
+            self.outcomes = [interrupted(self.key, error) for _ in self.batches]
+        if self._file is not None:
+            release(self._file)
+            self._file = None
 
     # ------------------------------------------------------------ each with the chat's lock held
 
@@ -176,12 +192,14 @@ class AppendGroup:
             raise UncertainError(*error.args) from error
 
     def _remember(self, plan: Plan) -> None:
-        plan.state.grow(plan.marks, len(plan.data))
+        if plan.marks:
+            plan.state.grow(plan.marks, len(plan.data))
         self._remove_if_empty(plan)
-        if plan.state.end:
-            stat = os.fstat(plan.file.fileno())
-            self.appender.cache.put(self.paths.log, stat, plan.state)
         self.outcomes = self._planned
+        if plan.state.end:
+            with suppress(OSError):  # it is stored all the same, and read anew by the next save
+                stat = os.fstat(plan.file.fileno())
+                self.appender.cache.put(self.paths.log, stat, plan.state)
 
     def _remove_if_empty(self, plan: Plan) -> None:
         if plan.state.end == 0:  # nothing was written to a new file

@@ -161,9 +161,12 @@ class ChatLock:
 def release(file: FileIO) -> None:
     """Give the lock on a file back, and close it."""
     if not file.closed:
-        # A process forked meanwhile has the file open too, so closing it here is not enough.
-        unlock(file.fileno())
-        file.close()
+        # What was synced is stored, whatever closing says.
+        with suppress(OSError):
+            # A process forked meanwhile has the file open too: closing it is not enough.
+            unlock(file.fileno())
+        with suppress(OSError):
+            file.close()
 
 
 def _existing(path: str) -> FileIO | None:

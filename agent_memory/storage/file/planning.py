@@ -98,7 +98,13 @@ class Plan:
         """Do the same, and return the error if the batch cannot be added."""
         if isinstance(batch, Exception):
             return batch
+        size, count = len(self.data), len(self.marks)
         try:
             return self.add(batch)
         except Exception as error:  # noqa: BLE001 - a batch in conflict fails alone
+            # Out of memory in the midst of it, say: no part of the batch may stay.
+            del self.data[size:]
+            for mark in self.marks[count:]:
+                self.fresh.pop(mark.id, None)
+            del self.marks[count:]
             return error

@@ -46,7 +46,7 @@ from agent_memory.storage.summary_store import SummaryStore
 
 T = TypeVar("T")
 
-_WRITERS: Final = 16  # chats brought to the disk at the same time: more gave nothing when measured
+_WRITERS: Final = 8  # chats brought to the disk at the same time: more gave nothing when measured
 _READERS: Final = 4
 
 
@@ -73,6 +73,7 @@ class FileChatStorage(ChatStorage):
         InvalidRequestError: `directory` is a file or no path, or an option is out of range.
     """
 
+    _has_threads = True
     _outlasts_cancellation = True  # it waits for replies, to their end
 
     def __init__(

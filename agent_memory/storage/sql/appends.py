@@ -9,7 +9,7 @@ import attrs
 
 from agent_memory.errors import AgentMemoryError
 from agent_memory.records import LogSlice
-from agent_memory.storage.replies import Reply, answer_all
+from agent_memory.storage.replies import Reply, answer_all, own_copy
 from agent_memory.storage.sql.appending import append_group, append_known
 from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.entries import Append, RowCodec
@@ -102,7 +102,7 @@ class PendingAppend:
 
 def _fail(group: Iterable[PendingAppend], error: BaseException) -> None:
     for pending in group:
-        pending.reply.set_exception(told(error, pending.append.key))
+        pending.reply.set_exception(told(own_copy(error), pending.append.key))
 
 
 def groups(waiting: Sequence[PendingAppend]) -> Iterator[list[PendingAppend]]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.util import greenlet_spawn
 
-from agent_memory.errors import InvalidRequestError, StorageClosedError
+from agent_memory.errors import (
+    InvalidRequestError,
+    StorageClosedError,
+    StorageUnavailableError,
+)
 from agent_memory.messages import ChatKey
 from agent_memory.storage.replies import Reply
 from agent_memory.storage.sql.appends import PendingAppend, groups
@@ -42,7 +47,8 @@ class LoopJobs:
 
     def run(self, job: Job[Any]) -> None:
         """Run a job at once."""
-        self._spawn(job.run, self._session)
+        task = self._spawn(job.run, self._session)
+        task.add_done_callback(lambda _task: _answer_unbegun([(job.reply, job.key)]))
 
     def append(self, pending: PendingAppend) -> None:
         """Store an append, with others that wait if all groups are in flight."""
@@ -61,9 +67,10 @@ class LoopJobs:
                 self._waiting.popleft()
             self._active += 1
             task = self._spawn(group[0].appender.commit, self._session, group)
-            task.add_done_callback(self._group_done)
+            task.add_done_callback(partial(self._group_done, group))
 
-    def _group_done(self, _task: asyncio.Task[None]) -> None:
+    def _group_done(self, group: Sequence[PendingAppend], _task: asyncio.Task[None]) -> None:
+        _answer_unbegun([(pending.reply, pending.append.key) for pending in group])
         self._active -= 1
         self._pump()
 
@@ -72,6 +79,18 @@ class LoopJobs:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _answer_unbegun(waiting: Iterable[tuple[Reply[Any], ChatKey | None]]) -> None:
+    """Tell those whose work was cancelled before its first step: the loop is ending."""
+    for reply, key in waiting:
+        if not reply.is_answered:
+            ended = StorageUnavailableError(
+                "the event loop that runs the database engine is ending; nothing was done",
+                key=key,
+                stored=False,
+            )
+            reply.set_exception(ended)
 
 
 async def _in_greenlet(function: Callable[..., None], *arguments: Any) -> None:

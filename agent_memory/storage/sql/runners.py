@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import await_only
 
-from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
 from agent_memory.storage.replies import Reply
@@ -40,7 +38,6 @@ class Runner(ABC):
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._process = os.getpid()
 
     async def write(
         self,
@@ -50,7 +47,6 @@ class Runner(ABC):
         repeatable: bool = False,
     ) -> T:
         """Run `work` in a transaction; see :meth:`Session.transact`."""
-        self._check_process()
         transacting = self._submit(
             lambda session: session.transact(work, repeatable=repeatable), key
         )
@@ -58,12 +54,10 @@ class Runner(ABC):
 
     async def read(self, work: Callable[[Connection], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
-        self._check_process()
         return await self._submit_read(work, key).settled()
 
     async def append(self, appender: Appender, append: Append) -> LogSlice:
         """Store an append, with others that wait at the same moment."""
-        self._check_process()
         pending = PendingAppend(append, appender)
         self._append(pending)
         return await pending.reply.settled()
@@ -84,13 +78,6 @@ class Runner(ABC):
 
     @abstractmethod
     def _append(self, pending: PendingAppend) -> None: ...
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise StorageUnavailableError(
-                "this store was opened in the parent process; its threads and connections do "
-                "not survive a fork. Make a store in each process"
-            )
 
 
 class ThreadRunner(Runner):

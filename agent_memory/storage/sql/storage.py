@@ -76,6 +76,7 @@ class SqlChatStorage(ChatStorage):
         MissingDependencyError: the URL's driver is not installed.
     """
 
+    _has_threads = True
     _outlasts_cancellation = True  # it waits for replies, to their end
 
     def __init__(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any, Final
 
 import attrs
 
@@ -17,6 +18,19 @@ from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import retraction_of
 from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.view import ChatView
+
+_LOOK_AGAIN: Final = 1.0  # seconds; a loop that is closed tells nobody
+
+
+async def wait_for_end(ended: Future[Any], is_dead: Callable[[], bool]) -> bool:
+    """Wait for something that goes on in whichever loop; a cancellation ends the wait.
+
+    Returns:
+        Whether it ended; not when its loop was closed under it.
+    """
+    while not ended.done() and not is_dead():
+        await asyncio.wait([asyncio.wrap_future(ended)], timeout=_LOOK_AGAIN)
+    return ended.done()
 
 
 @attrs.define(eq=False)

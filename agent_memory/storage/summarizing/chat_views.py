@@ -12,7 +12,7 @@ from agent_memory.events import Activated, Event, Evicted
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight
+from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight, wait_for_end
 from agent_memory.storage.summarizing.compactor import Compactor
 from agent_memory.storage.summarizing.hooks import Hooks
 from agent_memory.storage.summarizing.pacing import take_turn
@@ -152,7 +152,7 @@ class ChatViews:
         """
         buffer = self._buffers.get(key)
         if buffer is None:
-            return await self._fetch_inactive(key, limit)
+            return await self._fetch_inactive(key, limit, check=check)
         view = buffer.view
         if view is None or check or not buffer.is_current:
             view = await self._reader.current(buffer, check=check)
@@ -161,14 +161,18 @@ class ChatViews:
             view = await self._reader.current(buffer, check=False)
         return self._shown(view, limit)
 
-    async def _fetch_inactive(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
+    async def _fetch_inactive(
+        self, key: ChatKey, limit: int | None, *, check: bool
+    ) -> list[ConversationMessage]:
         await take_turn()
         with self._buffers.glance(key, self._trigger.messages + 1) as glance:
             seen = await self._reader.look(key, glance)
             if seen is not None and self._is_short(seen):
                 return self._shown(seen, limit)
             buffer, is_new = self._buffers.get_or_add(key)
-            view = await self._reader.current(buffer, check=False, glance=glance)
+            # A buffer that somebody else added meanwhile may show less than was seen here.
+            check = check and not is_new
+            view = await self._reader.current(buffer, check=check, glance=glance)
         if view.record_id is None and self._is_short(view):
             self._buffers.discard(buffer)
             return self._shown(view, limit)
@@ -242,4 +246,5 @@ def stored_but(error: Exception) -> SummarizerError:
 
 async def _ended(flight: Flight) -> Exception | None:
     """Wait for a compaction, in whichever loop it is carried out; a cancellation ends the wait."""
-    return await asyncio.shield(asyncio.wrap_future(flight.ended))
+    ended = await wait_for_end(flight.ended, lambda: flight.is_dead)
+    return flight.ended.result() if ended else None

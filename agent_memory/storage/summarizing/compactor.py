@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import Final
 
 from agent_memory.compaction import Snapshot
@@ -87,7 +88,14 @@ class Compactor:
     def _start(self, buffer: Buffer, reason: str) -> Flight:
         flight = buffer.flight = Flight()
         flight.task = asyncio.create_task(self._fly(buffer, reason))
+        flight.task.add_done_callback(partial(self._land, buffer, flight))
         return flight
+
+    def _land(self, buffer: Buffer, flight: Flight, _task: asyncio.Task[None]) -> None:
+        """End a flight whose task was cancelled before it began."""
+        with self._buffers.lock:
+            if buffer.flight is flight:
+                buffer.end_flight(None)
 
     async def _fly(self, buffer: Buffer, reason: str) -> None:
         started = time.monotonic()

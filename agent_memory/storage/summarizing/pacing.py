@@ -64,5 +64,8 @@ async def take_turn() -> None:
     with _lock:
         pace = _of_loops.get(loop)
         if pace is None:
+            # One that was closed while tasks waited would be held by their turns.
+            for closed in [known for known in _of_loops if known.is_closed()]:
+                del _of_loops[closed]
             pace = _of_loops[loop] = Pace()
     await pace.turn()

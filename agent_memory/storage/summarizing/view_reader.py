@@ -6,7 +6,6 @@ newest entry known, compare its id and the floor, take the rest or start anew.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.retractions import since_cleared
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Glance, Load
+from agent_memory.storage.summarizing.buffers import Buffer, Glance, Load, wait_for_end
 from agent_memory.storage.summarizing.pacing import take_turn
 from agent_memory.view import ChatView
 
@@ -70,8 +69,9 @@ class ViewReader:
         while True:
             view = buffer.view
             if view is None:
-                await self._load(buffer, glance)
-                check, glance = False, None
+                mine = await self._load(buffer, glance)
+                # Another's load may have begun before what this caller has to see was stored.
+                check, glance = check and not mine, None
                 continue
             if (buffer.is_current and not check) or await self._catch_up(buffer, view):
                 return view
@@ -103,8 +103,12 @@ class ViewReader:
                 buffer.void()
             return False
 
-    async def _load(self, buffer: Buffer, glance: Glance | None) -> None:
-        """Make the view anew; those who come meanwhile wait for the same read."""
+    async def _load(self, buffer: Buffer, glance: Glance | None) -> bool:
+        """Make the view anew; those who come meanwhile wait for the same read.
+
+        Returns:
+            Whether it was this call's own read.
+        """
         mine = Load()
         with self._lock:
             loading = buffer.loading
@@ -117,8 +121,8 @@ class ViewReader:
             if glance is not None and glance.outdated:
                 glance = None
         if loading is not None:
-            await asyncio.shield(asyncio.wrap_future(loading.ended))
-            return
+            await wait_for_end(loading.ended, lambda: loading.is_dead)
+            return False
         try:
             view = await self._make(buffer, glance)
             with self._lock:
@@ -132,6 +136,7 @@ class ViewReader:
                 if buffer.loading is mine:
                     buffer.loading = None
             mine.ended.set_result(None)
+        return True
 
     async def _make(self, buffer: Buffer, glance: Glance | None) -> ChatView:
         key = buffer.key
