@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 import os
 from collections import Counter
 from pathlib import Path
@@ -25,6 +26,8 @@ def run(_directory: Path, tiny: bool) -> list[Target]:
     if absent:
         print(f"not installed: {', '.join(absent)}; DynamoDB left out")
         return []
+    for name in ("aiobotocore", "aiohttp.access"):  # a peer turns everybody's logging on
+        logging.getLogger(name).setLevel(logging.WARNING)
     with dynamodb() as url:
         if url is None:
             print("no emulator of DynamoDB here: left out")
