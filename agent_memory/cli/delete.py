@@ -52,7 +52,7 @@ def described(gone: Gone) -> str:
     """Say what there is to go, or has gone."""
     return (
         f"{plural(gone.chats, 'chat')} with {plural(gone.messages, 'message')} and "
-        f"{gone.summaries:,} summaries"
+        f"{plural(gone.summaries, 'summary', 'summaries')}"
     )
 
 

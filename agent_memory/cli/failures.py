@@ -41,7 +41,9 @@ def _explain(error: BaseException) -> tuple[str, int]:
     # What the parser of arguments raises; its classes have no stable place to import them from.
     wording: Callable[[], str] | None = getattr(error, "format_message", None)
     if wording is not None:
-        return f"{wording()} (see: agent-memory --help)", getattr(error, "exit_code", USAGE)
+        context = getattr(error, "ctx", None)
+        command = getattr(context, "command_path", "agent-memory")
+        return f"{wording()} (see: {command} --help)", getattr(error, "exit_code", USAGE)
     kind = type(error).__name__
     return (
         f"unexpected {kind}: {error} (this is a bug; {_DEBUG}=1 shows where)",

@@ -99,9 +99,10 @@ def _words(moved: Moved) -> list[str]:
     if moved.notes:
         lines.append(f"{plural(moved.notes, 'note')} stored")
     if moved.summaries:
-        lines.append(f"{moved.summaries:,} summaries carried")
+        lines.append(f"{plural(moved.summaries, 'summary', 'summaries')} carried")
     if moved.summaries_left:
-        lines.append(f"{moved.summaries_left:,} summaries not carried: the target's chat differs")
+        left = plural(moved.summaries_left, "summary", "summaries")
+        lines.append(f"{left} not carried: the target's chat differs")
     if moved.bad:
         lines.append(f"{plural(moved.bad, 'record')} left out")
     return lines

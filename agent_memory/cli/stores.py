@@ -108,6 +108,6 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(one_line(question), abort=True, err=True)
 
 
-def plural(count: int, word: str) -> str:
+def plural(count: int, word: str, words: str | None = None) -> str:
     """Return a count with its word: ``1 message``, ``2,000 messages``."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{count:,} {word if count == 1 else words or word + 's'}"

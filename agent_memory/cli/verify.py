@@ -46,7 +46,7 @@ def verify_chats(
         size = f"{plural(verified.chats, 'chat')}, {plural(verified.entries, 'entry')}"
         size = size.replace("entrys", "entries")
         verdict = plural(found, "problem") if found else "all is well"
-        print(f"{verdict}: {size}, {verified.summaries:,} summaries read")  # noqa: T201
+        print(f"{verdict}: {size}, {plural(verified.summaries, 'summary', 'summaries')} read")  # noqa: T201
     if found:
         raise typer.Exit(FAILED)
 

@@ -28,10 +28,7 @@ class WrapperChatStorage(ChatStorage):
 
     def __init__(self, storage: ChatStorage, *, close_inner: bool = True) -> None:
         if not isinstance(storage, ChatStorage):
-            raise InvalidRequestError(
-                f"storage must be a ChatStorage, not {type(storage).__name__}; subclass "
-                "agent_memory.ChatStorage to use a store of your own"
-            )
+            raise InvalidRequestError(f"storage must be a ChatStorage, {_advice(storage)}")
         self._inner = storage
         self._close_inner = close_inner
 
@@ -92,3 +89,13 @@ class WrapperChatStorage(ChatStorage):
     def summaries(self) -> SummaryStore | None:
         """Return the inner store's."""
         return self._inner.summaries()
+
+
+def _advice(given: object) -> str:
+    if isinstance(given, type):
+        return f"and {given.__name__} is a class; make one of it: {given.__name__}(…)"
+    if isinstance(given, str):
+        return "not str; for a URL: agent_memory.open_storage(url)"
+    return (
+        f"not {type(given).__name__}; subclass agent_memory.ChatStorage to use a store of your own"
+    )

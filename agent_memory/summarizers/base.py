@@ -205,8 +205,13 @@ def check_summarizer(summarizer: object, name: str) -> None:
     """Refuse what cannot be called as a summarizer.
 
     Raises:
-        InvalidRequestError: it is neither a function nor an object with ``summarize``.
+        InvalidRequestError: it is a class, or neither a function nor an object with
+            ``summarize``.
     """
+    if isinstance(summarizer, type):
+        raise InvalidRequestError(
+            f"{name} is the class {summarizer.__name__}; make one of it: {summarizer.__name__}(…)"
+        )
     if not callable(summarizer) and not callable(getattr(summarizer, "summarize", None)):
         raise InvalidRequestError(
             f"{name} must be a function (history, keep_last) or an object with a method "

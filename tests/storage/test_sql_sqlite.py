@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -299,3 +300,16 @@ async def test_the_tail_is_read_by_its_places(storage):
     for steps in await storage._query(plan):
         assert not any("SCAN" in step or "TEMP B-TREE" in step for step in steps), steps
         assert any("chat=? AND position" in step for step in steps), steps
+
+
+async def test_a_closed_store_is_one_whole_file(tmp_path):
+    """Its log (WAL) has been moved into the database, so that copying the one file is enough."""
+    for number in range(20):
+        path = tmp_path / f"{number}.db"
+        async with SqlChatStorage(f"sqlite:///{path}") as storage:
+            await storage.save_chat_messages(*IDS, [user(str(n)) for n in range(5)])
+            await storage.fetch_chat(*IDS)
+        copy = shutil.copy(path, tmp_path / "copy.db")
+        async with SqlChatStorage(f"sqlite:///{copy}", create_tables=False) as storage:
+            assert len(await storage.fetch_chat(*IDS)) == 5
+        assert not path.with_name(f"{number}.db-wal").exists()

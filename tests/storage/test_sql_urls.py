@@ -66,6 +66,8 @@ def test_the_scope_follows_from_the_url(url, scope):
         ("nonesuch://host/db", "no database driver 'nonesuch'"),
         ("mssql+aioodbc://host/db", "not supported"),
         ("mysql+aiomysql://host/db", "'aiomysql' of the URL is not installed"),
+        ("sqlite:///", "names no file"),
+        ("sqlite://chats.db", "three slashes .* sqlite:///chats.db"),
         (None, "not NoneType"),
         (42, "not int"),
     ],

@@ -11,10 +11,12 @@ from agent_memory import (
     ChatKey,
     ChatStorage,
     ConversationMessage,
+    ExtractiveSummarizer,
     InMemoryChatStorage,
     InvalidRequestError,
     LogSlice,
     StorageClosedError,
+    SummarizingChatStorage,
     WrapperChatStorage,
 )
 from agent_memory.testing import ChatStorageTests
@@ -166,3 +168,23 @@ async def test_a_wrapper_sees_what_the_inner_store_stored():
     storage = Watching(InMemoryChatStorage())
     await storage.save_chat_message("user", "session", "agent", ConversationMessage("user", "x"))
     assert seen == [(KEY, [1])]
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (InMemoryChatStorage, r"is a class; make one of it: InMemoryChatStorage\(…\)"),
+        ("sqlite:///chats.db", r"open_storage\(url\)"),
+        ({}, "not dict; subclass agent_memory.ChatStorage"),
+    ],
+)
+def test_what_is_no_store_is_refused_with_advice(given, advice):
+    """When the wrapper is made, not at the first save."""
+    with pytest.raises(InvalidRequestError, match=advice):
+        WrapperChatStorage(given)
+
+
+def test_a_summarizer_s_class_is_refused_with_advice():
+    """It can be called, but what that gives is no summary."""
+    with pytest.raises(InvalidRequestError, match=r"make one of it: ExtractiveSummarizer\(…\)"):
+        SummarizingChatStorage(InMemoryChatStorage(), ExtractiveSummarizer)

@@ -121,15 +121,16 @@ class ThreadRunner(Runner):
 
     async def close(self) -> None:
         """Finish what is waiting; then end the threads and close an engine of our own."""
-        for stopped in (self._reader.stop(), self._writer.stop()):
-            await result_of(stopped)
+        # The one after the other: SQLite moves its log (WAL) into the database when the last
+        # connection is closed, and of two that are closed at once neither is the last.
+        for worker in (self._reader, self._writer):
+            await result_of(worker.stop())
         if self._own:
             self.engine.dispose()
 
     def abandon(self) -> None:
-        """Let the threads end; each closes its connection."""
-        self._reader.stop()
-        self._writer.stop()
+        """Let the threads end, the one after the other; each closes its connection."""
+        self._reader.stop().add_done_callback(lambda _stopped: self._writer.stop())
 
 
 def _sleep_in_greenlet(seconds: float) -> None:

@@ -82,6 +82,7 @@ def parse_target(url_or_engine: object) -> Target:
             f"{type(url_or_engine).__name__}; {_EXAMPLES}"
         )
     url = _parsed(url_or_engine)
+    _check_sqlite(url)
     url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
     dialect = _dialect(url)
     family = _family(dialect.name)
@@ -109,6 +110,22 @@ def _parsed(text: str | URL) -> URL:
             f"this is no database URL (special characters in a password must be "
             f"percent-encoded); {_EXAMPLES}"
         ) from None
+
+
+def _check_sqlite(url: URL) -> None:
+    """Refuse what would be a database in memory, or nothing, by a slip."""
+    if url.get_backend_name() != "sqlite":
+        return
+    if url.host is not None:
+        raise InvalidRequestError(
+            f"a SQLite URL has three slashes before a relative path: sqlite:///{url.host}; "
+            "four before an absolute one"
+        )
+    if url.database == "":
+        raise InvalidRequestError(
+            "sqlite:/// names no file; write sqlite:///chats.db, or sqlite:// for a database in "
+            "memory, which is gone when the store is closed"
+        )
 
 
 def _dialect(url: URL) -> type[Dialect]:
