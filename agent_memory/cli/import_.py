@@ -14,7 +14,15 @@ from agent_memory.audit.openai_files import Whose
 from agent_memory.audit.sources.detecting import SourceFormat, open_source
 from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
-from agent_memory.cli.stores import JsonOption, StoreOption, opened, plural, run_async, say
+from agent_memory.cli.stores import (
+    JsonOption,
+    StoreOption,
+    given,
+    opened,
+    plural,
+    run_async,
+    say,
+)
 
 
 def import_chats(
@@ -62,8 +70,9 @@ async def _import(
     shown: bool,
 ) -> Moved:
     chosen: SourceFormat | None = form  # type: ignore[assignment]  # open_source checks it
+    given(store)
+    source = await open_source(place, chosen, whose, table=table)  # first: it may be refused
     async with opened(store, create=True) as target:
-        source = await open_source(place, chosen, whose, table=table)
         with counting_bar(shown=shown) as bar:
             task = bar.add_task("importing", total=source.total, counted=0)
             counted = 0
