@@ -212,7 +212,7 @@ def test_following(store):
         stderr=subprocess.PIPE,
         encoding="utf-8",
         # A shell's background jobs ignore interrupts, and so would what is started from one.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         seen = []
         for line in process.stdout:
