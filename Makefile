@@ -23,8 +23,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp for each set of extras: installed once, and again when pyproject.toml changes.
+# Python compiles what is imported at its first use; of all that is installed that is a small part.
 $(VENV)/.has-%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$*]'
+	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.has-cli

@@ -125,9 +125,11 @@ class TestSummarizedDynamoDb(Summarized, OnDynamoDb):
     pass
 
 
+@pytest.mark.soak  # around memory, and around other wrappers, it runs in tests/summarizing
 class TestTransformedFiles(Transformed, OnFiles):
     pass
 
 
+@pytest.mark.soak  # as above
 class TestTransformedSqlite(Transformed, OnSqlite):
     pass
