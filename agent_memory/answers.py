@@ -11,7 +11,7 @@ import attrs
 from agent_memory.errors import InvalidSummaryError
 from agent_memory.ids import new_id
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import parts, text_of
+from agent_memory.providers import parts, text_of
 
 _NOT_TEXT: Final = ("call", "result")
 

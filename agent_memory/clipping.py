@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import text_message, text_of
+from agent_memory.providers import text_message, text_of
 
 _ROUNDS: Final = 8
 _MARGIN: Final = 0.9

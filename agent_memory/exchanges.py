@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.shapes import Part, parts
+from agent_memory.providers import Part, parts
 
 GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
 """What a group of messages is."""

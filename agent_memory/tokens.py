@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import media_in, parts
-from agent_memory.shapes.base import Part, to_json
+from agent_memory.providers import media_in, parts
+from agent_memory.providers.part import Part, to_json
 from agent_memory.text_tokens import estimate_text_tokens
 
 _log = logging.getLogger(__name__)

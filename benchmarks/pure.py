@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from agent_memory import ConversationMessage
-from agent_memory.rules import repair, validate
+from agent_memory.providers import repair, validate
 from agent_memory.turns import group
 from benchmarks.contenders import TEXT
 from benchmarks.targets import Target, at_most

@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from agent_memory import ConversationMessage, InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 from benchmarks.servers_here import from_tests
 
 IDS = ("user", "session", "agent")

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 
 from agent_memory import ConversationManager, LLMSummarizer, OpenAIChatModel, Usage, open_storage
 from agent_memory.conversation import ConversationRun
-from agent_memory.shapes import from_openai, to_openai
+from agent_memory.providers import from_openai, to_openai
 
 MODEL = os.environ.get("MODEL", "gpt-4.1-mini")
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}

@@ -11,7 +11,7 @@ from agent_memory import (
     SummarizingChatStorage,
 )
 from agent_memory.compaction import Snapshot
-from agent_memory.shapes import parts
+from agent_memory.providers import parts
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
 
 IDS = ("user", "session", "agent")

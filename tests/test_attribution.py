@@ -15,7 +15,7 @@ from agent_memory import (
     attribute_to_agents,
     filter_messages,
 )
-from agent_memory.shapes import text_of
+from agent_memory.providers import text_of
 from agent_memory.turns import dead_calls, open_calls, surplus_results
 from histories import histories
 from rig import assistant, call, result, system, texts, user

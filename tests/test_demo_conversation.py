@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory.shapes import from_openai, parts, to_openai
+from agent_memory.providers import from_openai, parts, to_openai
 from agent_memory.turns import dead_calls, is_open, leading_system, surplus_results
 
 _FILE = Path(__file__).parent.parent / "agent_memory/cli/demo_conversation.json"

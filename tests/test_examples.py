@@ -11,7 +11,7 @@ import pytest
 
 import model_server as scripted
 from agent_memory import ConversationManager, Usage, open_storage
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 from model_server import ModelServer, Reply
 
 ROOT = Path(__file__).parents[1]

@@ -23,10 +23,7 @@ LAYERS = [
     {"frozen", "ids"},
     {"messages"},
     {"records", "retractions", "events", "telemetry"},
-    {"shapes"},
-    {"text_tokens", "tokens", "clipping"},
-    {"exchanges", "turns"},
-    {"pairing", "rewriting", "repairs", "rules", "attribution"},
+    {"providers", "text_tokens", "tokens", "clipping", "exchanges", "turns", "attribution"},
     {"answers", "compaction", "view", "explaining"},
     {"models"},
     {"summarizers", "fitting"},
@@ -41,7 +38,7 @@ RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # What a backend may know of the package: nothing of views, summarizers or providers.
 BACKENDS = ("in_memory", "file", "sql", "dynamodb")
 NOT_FOR_BACKENDS = {
-    *("shapes", "tokens", "text_tokens", "turns", "exchanges", "rules", "view", "compaction"),
+    *("providers", "tokens", "text_tokens", "turns", "exchanges", "view", "compaction"),
     *("models", "summarizers", "fitting", "clipping"),
 }
 
@@ -209,7 +206,7 @@ def test_the_core_needs_attrs_alone():
         "from agent_memory import ChatKey, ConversationMessage, ChatStorage, SummaryRecord\n"
         "from agent_memory import InMemoryChatStorage, SummarizingChatStorage\n"
         "from agent_memory import TransformingChatStorage, WrapperChatStorage\n"
-        "import agent_memory.events, agent_memory.shapes, agent_memory.tokens\n"
+        "import agent_memory.events, agent_memory.providers, agent_memory.tokens\n"
         "import agent_memory.turns\n"
         "import agent_memory.summarizers.sliding_window, agent_memory.summarizers.extractive\n"
         "import agent_memory.testing.doubles, agent_memory.testing.gated\n"

@@ -16,8 +16,7 @@ from agent_memory import (
     InMemoryChatStorage,
     SummarizingChatStorage,
 )
-from agent_memory.rules import validate
-from agent_memory.shapes import from_openai
+from agent_memory.providers import from_openai, validate
 
 PAGE = Path(__file__).parents[1] / "docs" / "write_an_adapter.md"
 TEXT = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""

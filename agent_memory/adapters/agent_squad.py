@@ -16,9 +16,9 @@ from agent_memory.attribution import attribute_to_agents
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import parts
-from agent_memory.shapes.base import as_dict
-from agent_memory.shapes.plain import to_plain
+from agent_memory.providers import parts
+from agent_memory.providers.part import as_dict
+from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.requests import checked_count
 

@@ -31,8 +31,8 @@ except ImportError as error:
 
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
-from agent_memory.shapes import Part, convert, parts
-from agent_memory.shapes.base import to_json
+from agent_memory.providers import Part, convert, parts
+from agent_memory.providers.part import to_json
 
 Default: TypeAlias = Callable[[Any], Any]
 """Makes plain data of an object, as the `default` of ``json.dumps`` does."""

@@ -16,10 +16,10 @@ import attrs
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.frozen import thaw
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.shapes import from_openai_responses, to_openai_responses
-from agent_memory.shapes.base import as_dict
-from agent_memory.shapes.converting import dump
-from agent_memory.shapes.plain import to_plain
+from agent_memory.providers import from_openai_responses, to_openai_responses
+from agent_memory.providers.conversion import dump
+from agent_memory.providers.part import as_dict
+from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.retracting import retract_all, retract_newest
 

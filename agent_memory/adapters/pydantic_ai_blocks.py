@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from agent_memory.shapes.base import Block, as_dict, as_list, as_text
+from agent_memory.providers.part import Block, as_dict, as_list, as_text
 
 Residue: TypeAlias = dict[str, Any]
 

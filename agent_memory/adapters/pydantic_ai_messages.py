@@ -21,8 +21,8 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import thaw
 from agent_memory.ids import check_id
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole, Usage
-from agent_memory.shapes import Part, media_in, parts
-from agent_memory.shapes.base import Block, as_list
+from agent_memory.providers import Part, media_in, parts
+from agent_memory.providers.part import Block, as_list
 
 KEY: Final = "pydantic_ai"
 """The key in a message's ``metadata`` of what is Pydantic AI's alone."""

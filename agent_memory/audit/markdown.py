@@ -10,9 +10,9 @@ from agent_memory.audit.chunks import Piece
 from agent_memory.audit.pages import pages
 from agent_memory.audit.visible import one_line, visible
 from agent_memory.messages import ConversationMessage
+from agent_memory.providers import Part, parts
+from agent_memory.providers.part import to_json
 from agent_memory.records import ChatInfo
-from agent_memory.shapes import Part, parts
-from agent_memory.shapes.base import to_json
 from agent_memory.storage.base import ChatStorage
 
 _FENCE: Final = re.compile(r"`+")

@@ -21,9 +21,9 @@ from agent_memory.audit.visible import safe_json
 from agent_memory.errors import InvalidRequestError
 from agent_memory.exchanges import facts_of
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers import convert, from_openai, from_openai_responses
+from agent_memory.providers.part import as_dict, as_list, to_json
 from agent_memory.records import ChatInfo
-from agent_memory.shapes import convert, from_openai, from_openai_responses
-from agent_memory.shapes.base import as_dict, as_list, to_json
 from agent_memory.storage.base import ChatStorage
 
 _FORM: Final = '{"id": …, "messages": [{"role": …, "content": …}, …]}'

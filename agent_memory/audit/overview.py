@@ -11,8 +11,8 @@ import attrs
 
 from agent_memory.audit.pages import pages
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
+from agent_memory.providers import text_of
 from agent_memory.records import ChatInfo
-from agent_memory.shapes import text_of
 from agent_memory.storage.base import ChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 

@@ -13,8 +13,8 @@ import attrs
 from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import from_openai
-from agent_memory.shapes.base import as_dict
+from agent_memory.providers import from_openai
+from agent_memory.providers.part import as_dict
 
 _FORM = '{"id": …, "messages": [{"role": …, "content": …}, …]}'
 

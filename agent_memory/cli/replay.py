@@ -13,8 +13,8 @@ from agent_memory.cli.watching import ViewWatch
 from agent_memory.events import Compacted, Event
 from agent_memory.explaining import Explanation
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import text_of
-from agent_memory.shapes.plain import dump_message
+from agent_memory.providers import text_of
+from agent_memory.providers.plain import dump_message
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter

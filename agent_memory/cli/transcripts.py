@@ -10,8 +10,8 @@ from rich.text import Text
 
 from agent_memory.audit.visible import clipped, one_line, visible
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import Part, parts
-from agent_memory.shapes.base import to_json
+from agent_memory.providers import Part, parts
+from agent_memory.providers.part import to_json
 
 _STYLES: Final = {
     "user": "bold cyan",

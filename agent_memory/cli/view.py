@@ -29,9 +29,9 @@ from agent_memory.cli.stores import (
 from agent_memory.errors import InvalidRequestError
 from agent_memory.explaining import Explanation
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers import Provider, parts
+from agent_memory.providers.part import to_json
 from agent_memory.records import SummaryRecord
-from agent_memory.shapes import Provider, parts
-from agent_memory.shapes.base import to_json
 
 _CELL: Final = 70
 _WORDS: Final = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import parts
+from agent_memory.providers import parts
 
 
 class ViewWatch:

@@ -19,9 +19,8 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.events import CompactionRequest, Event
 from agent_memory.ids import check_id, new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
+from agent_memory.providers import Provider, repair
 from agent_memory.records import LogSlice, SummaryRecord
-from agent_memory.rules import repair
-from agent_memory.shapes import Provider
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer
@@ -62,7 +61,7 @@ class ConversationManager:
         before_compaction: asked before the summarizer is; ``False`` vetoes.
         provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``:
             ``run.messages()`` gives what this provider accepts, see
-            :func:`~agent_memory.rules.repair`; None for the messages as they are.
+            :func:`~agent_memory.providers.repair`; None for the messages as they are.
         shared: whether ``run.messages()`` first reads what other writers stored, other runs of
             the thread in this process among them.
 

@@ -12,8 +12,8 @@ import attrs
 from agent_memory.conversation.notes import counts_since_note
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
+from agent_memory.providers import text_of
 from agent_memory.records import ChatInfo, Entry
-from agent_memory.shapes import text_of
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.requests import checked_count
 

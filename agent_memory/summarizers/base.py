@@ -10,7 +10,7 @@ import attrs
 from agent_memory.errors import InvalidRequestError, InvalidSummaryError
 from agent_memory.ids import check_id, new_id
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
-from agent_memory.shapes import text_message, text_of
+from agent_memory.providers import text_message, text_of
 
 SUMMARY_TITLE: Final = "Summary of the earlier conversation"
 """How every summary that this library words begins, so that a model knows what it reads."""

@@ -8,8 +8,8 @@ from typing import Final
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import parts
-from agent_memory.shapes.base import Part, to_json
+from agent_memory.providers import parts
+from agent_memory.providers.part import Part, to_json
 from agent_memory.summarizers.base import (
     SummaryResult,
     is_summary,

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import Part, parts
-from agent_memory.shapes.base import to_json
+from agent_memory.providers import Part, parts
+from agent_memory.providers.part import to_json
 
 _INDENT: Final = "    "
 _LINE_BREAK: Final = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 import attrs
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import text_message
+from agent_memory.providers import text_message
 from agent_memory.testing.gates import Gate
 from agent_memory.turns import split_recent
 

@@ -24,7 +24,7 @@ from agent_memory import (
 from agent_memory.audit.exporting import Scope, export
 from agent_memory.audit.openai_files import Whose
 from agent_memory.audit.sources.detecting import open_source
-from agent_memory.shapes import parts, to_openai, to_openai_responses
+from agent_memory.providers import parts, to_openai, to_openai_responses
 from chats_to_move import everything, moved
 
 DATA = Path(__file__).parents[1] / "data" / "sources"

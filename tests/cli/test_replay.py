@@ -7,8 +7,8 @@ import json
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage, WrapperChatStorage
 from agent_memory.cli.conversations import Conversation, demo_conversation
 from agent_memory.cli.replay import Played, Player
+from agent_memory.providers import from_openai
 from agent_memory.records import LogSlice
-from agent_memory.shapes import from_openai
 from agent_memory.summarizers import ExtractiveSummarizer
 
 

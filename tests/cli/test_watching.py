@@ -6,7 +6,7 @@ import pytest
 
 from agent_memory.cli.watching import ViewWatch
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import from_openai
+from agent_memory.providers import from_openai
 
 
 def call(*ids: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from agent_memory import (
     SummarizingChatStorage,
     TransformingChatStorage,
 )
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 from rig import IDS, call, result, texts, user
 
 

@@ -14,7 +14,7 @@ from agent_memory import (
     SummaryResult,
     Usage,
 )
-from agent_memory.shapes import text_of
+from agent_memory.providers import text_of
 from agent_memory.testing import witness_summary
 from agent_memory.turns import runs
 from rig import IDS, KEY, assistant, call, result, texts, user

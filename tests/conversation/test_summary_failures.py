@@ -20,7 +20,7 @@ from agent_memory import (
     SummarizerError,
     SummaryResult,
 )
-from agent_memory.shapes import text_of
+from agent_memory.providers import text_of
 from agent_memory.testing import FlakyChatStorage, GatedChatStorage
 from rig import IDS, KEY, assistant, texts, user
 

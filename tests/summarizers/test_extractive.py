@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import from_openai, text_of
+from agent_memory.providers import from_openai, text_of
 from agent_memory.summarizers import ExtractiveSummarizer
 from agent_memory.summarizers.base import (
     SUMMARY_TITLE,

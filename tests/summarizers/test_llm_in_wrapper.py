@@ -10,8 +10,7 @@ from chats import chat
 
 import model_server as scripted
 from agent_memory.messages import Usage
-from agent_memory.rules import repair, validate
-from agent_memory.shapes import from_openai, reshape, text_of
+from agent_memory.providers import from_openai, repair, reshape, text_of, validate
 from agent_memory.storage.in_memory import InMemoryChatStorage
 from agent_memory.storage.summarizing.storage import SummarizingChatStorage
 from agent_memory.summarizers import ExtractiveSummarizer

@@ -6,7 +6,7 @@ import pytest
 
 from agent_memory.errors import InvalidRequestError, InvalidSummaryError
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
-from agent_memory.shapes import text_of
+from agent_memory.providers import text_of
 from agent_memory.summarizers.base import (
     SUMMARY_TITLE,
     SummarizerObject,

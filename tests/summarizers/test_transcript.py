@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import from_anthropic, from_bedrock, from_openai, from_openai_responses
+from agent_memory.providers import from_anthropic, from_bedrock, from_openai, from_openai_responses
 from agent_memory.summarizers.transcript import (
     TranscriptLimits,
     as_data,

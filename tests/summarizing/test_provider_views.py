@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 from agent_memory.testing import ScriptedSummarizer, blind_cut
 from histories import SHAPES, histories
 from rig import IDS, keep_from_the_middle, keep_none, rebuild_kept, torn, violations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_memory.shapes import from_openai
+from agent_memory.providers import from_openai
 from agent_memory.testing import ScriptedSummarizer, blind_cut
 from rig import KEY, Rig, torn, violations
 

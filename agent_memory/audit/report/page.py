@@ -18,9 +18,9 @@ from agent_memory.audit.seeing import Stretch
 from agent_memory.audit.visible import clipped, one_line, visible
 from agent_memory.errors import MissingDependencyError
 from agent_memory.messages import ConversationMessage
+from agent_memory.providers import Part, parts, text_of
+from agent_memory.providers.part import to_json
 from agent_memory.records import SummaryRecord
-from agent_memory.shapes import Part, parts, text_of
-from agent_memory.shapes.base import to_json
 
 MOST_MESSAGES: Final = 2_000
 """Messages of a chat that are shown one by one, the newest; of the others, how many."""

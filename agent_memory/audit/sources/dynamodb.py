@@ -24,7 +24,7 @@ from agent_memory.errors import (
     StorageUnavailableError,
 )
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.shapes.base import as_dict, as_list, to_json
+from agent_memory.providers.part import as_dict, as_list, to_json
 
 _OPTIONS: Final = ("region", "endpoint")
 

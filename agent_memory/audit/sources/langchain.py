@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, Usage
-from agent_memory.shapes import parts
-from agent_memory.shapes.base import as_dict, as_id, as_list, to_json
+from agent_memory.providers import parts
+from agent_memory.providers.part import as_dict, as_id, as_list, to_json
 
 _ROLES: Final = {
     "human": "user",

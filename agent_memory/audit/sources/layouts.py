@@ -18,8 +18,8 @@ from agent_memory.audit.openai_files import Whose
 from agent_memory.audit.sources.langchain import langchain_message
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.shapes import from_bedrock, from_openai, from_openai_responses
-from agent_memory.shapes.base import as_dict
+from agent_memory.providers import from_bedrock, from_openai, from_openai_responses
+from agent_memory.providers.part import as_dict
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import Provider
+from agent_memory.providers import Provider
 
 
 def presenter(
@@ -23,6 +23,6 @@ def presenter(
     if provider not in get_args(Provider):
         known = ", ".join(map(repr, get_args(Provider)))
         raise InvalidRequestError(f"provider must be one of {known}, not {provider!r}")
-    from agent_memory.rules import repair  # noqa: PLC0415  only who asks for it loads it
+    from agent_memory.providers import repair  # noqa: PLC0415  only who asks for it loads it
 
     return lambda messages: repair(messages, provider)

@@ -9,9 +9,9 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.events import CompactionRequest, Event
 from agent_memory.explaining import Explanation, explain
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers import Provider
 from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import retracted_ids
-from agent_memory.shapes import Provider
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.chat_views import ChatViews, stored_but
 from agent_memory.storage.summarizing.hooks import Hooks
@@ -47,8 +47,9 @@ class SummarizingChatStorage(WrapperChatStorage):
         trigger_tokens: a view of strictly more tokens is summarized too; None for no limit.
         token_counter: counts tokens; by default an estimate that errs high.
         provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``: the view
-            is made valid for it, always in the same way (:func:`agent_memory.rules.repair`). None
-            shows messages as they are: no exchange is split, but roles may not alternate.
+            is made valid for it, always in the same way
+            (:func:`agent_memory.providers.repair`). None shows messages as they are: no exchange
+            is split, but roles may not alternate.
         fallback: another summarizer that stands in when the first one fails, such as
             ``ExtractiveSummarizer()``.
         summarizer_timeout: seconds a summarizer may take; None for no limit.

@@ -21,7 +21,7 @@ from squad import Speaker, Turns, claude, said, texts
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
 from agent_memory.adapters import AgentSquadChatStorage
 from agent_memory.adapters.agent_squad import to_agent_memory
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 from agent_memory.testing import ScriptedSummarizer
 
 ROOT = Path(__file__).parents[3]

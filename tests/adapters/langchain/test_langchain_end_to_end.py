@@ -20,7 +20,7 @@ from agent_memory.adapters.langchain import (
     from_langchain,
     to_langchain,
 )
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 
 # It works as long as LangChain 1.x does; that it is to go with 2.0 is told to its users.
 pytestmark = pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")

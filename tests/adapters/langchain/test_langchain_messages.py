@@ -22,8 +22,7 @@ from pydantic import BaseModel
 
 from agent_memory import ConversationMessage, InvalidRequestError, Usage
 from agent_memory.adapters.langchain import from_langchain, to_langchain
-from agent_memory.rules import repair, validate
-from agent_memory.shapes import parts, to_anthropic, to_openai
+from agent_memory.providers import parts, repair, to_anthropic, to_openai, validate
 from agent_memory.storage.codec import decode_entry, encode_entry
 
 CALL = {"name": "look", "args": {"city": "Kraków", "days": 1.5}, "id": "c1", "type": "tool_call"}

@@ -22,8 +22,7 @@ from agent_memory import (
     SummarizingChatStorage,
 )
 from agent_memory.adapters import AgentMemorySession
-from agent_memory.rules import validate
-from agent_memory.shapes import from_openai_responses
+from agent_memory.providers import from_openai_responses, validate
 from agent_memory.testing import ScriptedSummarizer
 from model_server import ModelServer
 

@@ -17,7 +17,7 @@ from agent_memory.adapters.pydantic_ai import (
     from_pydantic_ai,
     to_pydantic_ai,
 )
-from agent_memory.rules import validate
+from agent_memory.providers import validate
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pydantic_ai_chat.py"
 LONGEST = 1 + 1 + 20 + 4  # system prompt, summary, what exceeds the trigger by a turn at most

@@ -38,8 +38,7 @@ from pydantic_ai.usage import RequestUsage
 
 from agent_memory import ConversationMessage, InvalidRequestError, Usage
 from agent_memory.adapters.pydantic_ai import from_pydantic_ai, to_pydantic_ai
-from agent_memory.rules import repair, validate
-from agent_memory.shapes import parts, to_anthropic
+from agent_memory.providers import parts, repair, to_anthropic, validate
 from agent_memory.storage.codec import decode_entry, encode_entry
 
 PNG = BinaryContent(b"\xfb\xef\xbe\xff\x00png", media_type="image/png", identifier="p1")

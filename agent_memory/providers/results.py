@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.shapes.base import (
+from agent_memory.providers.part import (
     Block,
     Part,
     Shape,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes.base import (
+from agent_memory.providers.media import Media, decoded, from_url, mime_of
+from agent_memory.providers.part import (
     CHAT,
     OPENAI,
     TYPED,
@@ -21,8 +22,7 @@ from agent_memory.shapes.base import (
     as_text,
     to_json,
 )
-from agent_memory.shapes.media import Media, decoded, from_url, mime_of
-from agent_memory.shapes.plain import load_each, load_message
+from agent_memory.providers.plain import load_each, load_message
 
 _TEXT_KEYS: Final = frozenset({"type", "text"})
 _REASONING_KEYS: Final = ("reasoning_content", "reasoning")
@@ -32,7 +32,7 @@ def from_openai(messages: Iterable[Any]) -> list[ConversationMessage]:
     """Make messages of Chat Completions messages: dicts or the SDK's objects.
 
     ``role`` and ``content`` are kept as given; everything else (``tool_calls``, ``name``,
-    ``tool_call_id``, ``refusal``, …) goes to ``extra``. :func:`agent_memory.shapes.to_openai`
+    ``tool_call_id``, ``refusal``, …) goes to ``extra``. :func:`agent_memory.providers.to_openai`
     gives exactly the same dicts back.
 
     Raises:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.shapes.base import (
+from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
+from agent_memory.providers.media import Media
+from agent_memory.providers.part import (
     ANTHROPIC,
     CHAT,
     PLAIN,
@@ -22,7 +23,6 @@ from agent_memory.shapes.base import (
     as_text,
     joined,
 )
-from agent_memory.shapes.media import Media
 
 _ITEM_TYPES: Final = (
     "reasoning",

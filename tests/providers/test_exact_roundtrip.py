@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_memory import shapes
+from agent_memory import providers
 from agent_memory.errors import InvalidRequestError
 from histories import SHAPES, conversations, render
 
 FUNCTIONS = {
-    "openai_chat": (shapes.from_openai, shapes.to_openai),
-    "openai_responses": (shapes.from_openai_responses, shapes.to_openai_responses),
-    "anthropic": (shapes.from_anthropic, shapes.to_anthropic),
-    "bedrock": (shapes.from_bedrock, shapes.to_bedrock),
+    "openai_chat": (providers.from_openai, providers.to_openai),
+    "openai_responses": (providers.from_openai_responses, providers.to_openai_responses),
+    "anthropic": (providers.from_anthropic, providers.to_anthropic),
+    "bedrock": (providers.from_bedrock, providers.to_bedrock),
 }
 AIRLINE = Path(__file__).parents[3] / "shared" / "data" / "airline.jsonl"
 FUNCTION = {"name": "f", "arguments": '{"a": 1}'}
@@ -144,19 +144,19 @@ def test_the_airline_conversations_come_back_exactly():
     chats = [json.loads(line)["messages"] for line in lines]
     assert sum(map(len, chats)) == 1064
     for chat in chats:
-        assert shapes.to_openai(shapes.from_openai(chat)) == chat
+        assert providers.to_openai(providers.from_openai(chat)) == chat
 
 
 def test_c06_fields_beside_role_and_content_are_extra():
     """They are kept, and where one looks for them."""
-    (message,) = shapes.from_openai([CHAT[3]])
+    (message,) = providers.from_openai([CHAT[3]])
     assert message.content is None
     assert message.extra == {"tool_calls": [CALL], "refusal": None}
 
 
 def test_responses_items_get_the_role_of_who_makes_them():
     """Calls and reasoning are the assistant's, outputs the tool's."""
-    roles = [message.role.value for message in shapes.from_openai_responses(RESPONSES)]
+    roles = [message.role.value for message in providers.from_openai_responses(RESPONSES)]
     assert roles == [
         "user", "user", "assistant", "assistant", "tool", "assistant", "assistant", "tool",
         "assistant", "tool", "assistant", "assistant", "developer", "assistant",

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes.anthropic import arguments_of, safe_id
-from agent_memory.shapes.base import (
+from agent_memory.providers.anthropic import arguments_of, safe_id
+from agent_memory.providers.media import Media, MediaKind, decoded, mime_of
+from agent_memory.providers.part import (
     BEDROCK,
     Block,
     Part,
@@ -22,8 +23,7 @@ from agent_memory.shapes.base import (
     joined,
     to_json,
 )
-from agent_memory.shapes.media import Media, MediaKind, decoded, mime_of
-from agent_memory.shapes.plain import load_each, load_message
+from agent_memory.providers.plain import load_each, load_message
 
 _MEDIA: Final[tuple[MediaKind, ...]] = ("image", "document", "audio", "video")
 _FORMATS: Final[Mapping[str, frozenset[str]]] = {
@@ -37,7 +37,7 @@ _FORMATS: Final[Mapping[str, frozenset[str]]] = {
 def from_bedrock(messages: Iterable[Any]) -> list[ConversationMessage]:
     """Make messages of Converse messages, ``response["output"]["message"]`` among them.
 
-    :func:`agent_memory.shapes.to_bedrock` gives exactly the same dicts back, bytes as bytes.
+    :func:`agent_memory.providers.to_bedrock` gives exactly the same dicts back, bytes as bytes.
 
     Raises:
         InvalidRequestError: an item is no message; the text names it.

@@ -9,7 +9,7 @@ from test_exact_roundtrip import ANTHROPIC, BEDROCK, CHAT, FUNCTIONS, RESPONSES
 
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import media_in, parts, shape_of, text_message, text_of
+from agent_memory.providers import media_in, parts, shape_of, text_message, text_of
 from histories import SHAPES, mixtures
 
 

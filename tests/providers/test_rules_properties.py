@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_memory import turns
-from agent_memory.pairing import open_sites_of
-from agent_memory.rules import repair, validate
-from agent_memory.shapes import from_openai, parts
+from agent_memory.providers import from_openai, parts, repair, validate
+from agent_memory.providers.validation import open_sites_of
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
 ANY_HISTORY = st.one_of(histories(max_turns=10), mixtures())

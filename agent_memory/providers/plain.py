@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes.base import Block
+from agent_memory.providers.part import Block
 
 CONTENT_OMITTED: Final = "content_omitted"
 """Key in ``extra`` of a message whose dict had no ``content`` at all, to tell it from null."""

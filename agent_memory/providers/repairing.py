@@ -8,18 +8,27 @@ the view of a longer history begins with the view of a shorter one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
 
 import attrs
 
 from agent_memory.exchanges import Facts, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.shapes import Part, parts
-from agent_memory.shapes.base import Shape, is_blank
-from agent_memory.shapes.converting import fits
-from agent_memory.shapes.results import cleaned
-from agent_memory.shapes.writing import block_for
+from agent_memory.providers.conversion import Provider, fits, shape_named
+from agent_memory.providers.making import text_content
+from agent_memory.providers.part import Part, Shape, is_blank
+from agent_memory.providers.plain import CONTENT_OMITTED
+from agent_memory.providers.reading import parts
+from agent_memory.providers.results import cleaned
+from agent_memory.providers.writing import Draft, block_for, derived_id, draft
+from agent_memory.turns import leading_system
+
+OPENING: Final = "(The assistant speaks first.)"
+"""What the user is made to say where a provider wants the user to begin."""
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
@@ -52,6 +61,37 @@ class Atom:
     turn: int = 0
     alive: bool = True
     changed: bool = False
+
+
+def repair(
+    messages: Sequence[ConversationMessage], provider: Provider
+) -> list[ConversationMessage]:
+    """Give a view of a history that a provider accepts; the history itself stays as it is.
+
+    Rewrites what is in another form; merges neighbours of one role and gathers results into one
+    message (Anthropic, Bedrock); leaves out blank text, empty messages, calls without results
+    and results without calls, second results, and reasoning that leads nowhere any more; turns
+    later system messages into the user's (Anthropic, Bedrock); and lets the user begin.
+
+    - What is acceptable stays as it is: the same objects. A message made of several has the id,
+      time and position of the first of them; further ones made of one have ids derived from its.
+    - Equal histories give equal views, and repairing a view again changes nothing.
+    - As the history grows, the view only grows at its end: what was decided is never decided
+      otherwise. So a call is dead once another message than a result follows, and a result that
+      comes still later is left out too. Only an exchange open at the end may change.
+
+    Takes linear time.
+
+    Args:
+        messages: the history, in any shapes.
+        provider: ``"openai"`` (Chat Completions), ``"openai_responses"``, ``"anthropic"`` or
+            ``"bedrock"``.
+
+    Raises:
+        InvalidRequestError: the provider is unknown.
+    """
+    shape = shape_named(provider)
+    return written(messages, surviving(messages, shape), shape)
 
 
 def surviving(messages: Sequence[ConversationMessage], shape: Shape) -> list[Atom]:
@@ -192,3 +232,102 @@ def _leads_to(atom: Atom, following: Atom | None, shape: Shape) -> bool:
         return following.place == atom.place + 1
     # Items of one reply are messages of their own; elsewhere two messages are two replies.
     return shape == "openai_responses" and following.source == atom.source + 1
+
+
+def written(
+    messages: Sequence[ConversationMessage], atoms: Sequence[Atom], shape: Shape
+) -> list[ConversationMessage]:
+    """Write atoms as messages; a message that stays whole is the same object."""
+    uses: Counter[int] = Counter()
+    made: list[ConversationMessage] = []
+    for _, together in groupby(atoms, key=_togetherness(shape)):
+        held = list(together)
+        source = messages[held[0].source]
+        if _is_whole(held, source):
+            made.append(source)
+            continue
+        extra: Mapping[str, Any] = source.extra if held[0].own_form else {}
+        drafts = draft(held[0].role, [atom.part for atom in held], shape, extra)
+        made += [_message(new, messages, held, uses) for new in drafts]
+    return _opened(made, shape) if shape in MERGING else made
+
+
+def _togetherness(shape: Shape) -> Callable[[Atom], tuple[ParticipantRole, int]]:
+    """What neighbouring atoms have in common that make one message."""
+
+    def merged(atom: Atom) -> tuple[ParticipantRole, int]:
+        """Anthropic and Bedrock: neighbours of one role."""
+        role = _USER if atom.role is _TOOL else atom.role
+        return role, atom.source if role in SYSTEM_ROLES else -1
+
+    def by_turn(atom: Atom) -> tuple[ParticipantRole, int]:
+        """Chat Completions: messages as they came, but for calls that came one by one."""
+        return atom.role, atom.turn if atom.role is _ASSISTANT else atom.source
+
+    def by_source(atom: Atom) -> tuple[ParticipantRole, int]:
+        """Responses: items as they came."""
+        return atom.role, atom.source
+
+    if shape in MERGING:
+        return merged
+    return by_turn if shape == "openai_chat" else by_source
+
+
+def _is_whole(held: list[Atom], source: ConversationMessage) -> bool:
+    """Whether the atoms are all of one message, untouched and in its order."""
+    first = held[0]
+    if not first.own_form or len(held) != first.size or source.content == []:
+        return False
+    if source.extra.get("tool_calls") == []:
+        return False
+    untouched = all(
+        atom.source == first.source and atom.place == place and not atom.changed
+        for place, atom in enumerate(held)
+    )
+    kept_role = source.role in (_USER, _TOOL) or source.role is first.role
+    return untouched and kept_role
+
+
+def _message(
+    new: Draft, messages: Sequence[ConversationMessage], held: list[Atom], uses: Counter[int]
+) -> ConversationMessage:
+    """A message that takes what a provider does not see from those it is made of."""
+    first = held[0].source
+    base = messages[first]
+    parents = [messages[index] for index in dict.fromkeys(atom.source for atom in held)]
+    usages = [parent.usage for parent in parents if parent.usage is not None]
+    extra = dict(new.extra)
+    if new.content is not None:
+        extra.pop(CONTENT_OMITTED, None)
+    number = uses[first]
+    uses[first] += 1
+    made = attrs.evolve(
+        base,
+        role=new.role,
+        content=new.content,
+        extra=extra,
+        id=derived_id(base, number),
+        pinned=any(parent.pinned for parent in parents),
+        usage=usages[-1] if usages and number == 0 else None,
+    )
+    if base.position is None or base.agent_id is None:
+        return made
+    return made.placed(base.position, base.agent_id)
+
+
+def _opened(made: list[ConversationMessage], shape: Shape) -> list[ConversationMessage]:
+    """Let the user speak first."""
+    head = leading_system(made)
+    if head == len(made) or made[head].role is not _ASSISTANT:
+        return made
+    first = made[head]
+    digest = hashlib.sha256(first.id.encode()).hexdigest()[:32]
+    content: Any = text_content(OPENING, shape if shape == "bedrock" else None)
+    opening = ConversationMessage(
+        _USER,
+        content,
+        id=f"derived-{digest}-opening",
+        timestamp=first.timestamp,
+        run_id=first.run_id,
+    )
+    return [*made[:head], opening, *made[head:]]

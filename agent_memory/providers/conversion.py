@@ -10,12 +10,12 @@ import attrs
 from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import thaw
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.shapes.anthropic import write_text
-from agent_memory.shapes.base import Block, Part, Shape
-from agent_memory.shapes.openai_responses import dump_item, item_of
-from agent_memory.shapes.plain import dump_message
-from agent_memory.shapes.reading import parts
-from agent_memory.shapes.writing import Draft, block_for, derived_id, draft
+from agent_memory.providers.anthropic import write_text
+from agent_memory.providers.openai_responses import dump_item, item_of
+from agent_memory.providers.part import Block, Part, Shape
+from agent_memory.providers.plain import dump_message
+from agent_memory.providers.reading import parts
+from agent_memory.providers.writing import Draft, block_for, derived_id, draft
 
 Provider: TypeAlias = Literal["openai", "openai_chat", "openai_responses", "anthropic", "bedrock"]
 """A provider's API; ``"openai"`` is Chat Completions."""

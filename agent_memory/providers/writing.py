@@ -9,10 +9,10 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.shapes.base import CHAT, RESPONSES, Block, Part, Shape
-from agent_memory.shapes.media import Media
-from agent_memory.shapes.reading import media_in
+from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
+from agent_memory.providers.media import Media
+from agent_memory.providers.part import CHAT, RESPONSES, Block, Part, Shape
+from agent_memory.providers.reading import media_in
 
 _MEDIA: Final[Mapping[Shape, Callable[[Media], Block | None]]] = {
     "openai_chat": openai_chat.write_media,

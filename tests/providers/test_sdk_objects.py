@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_memory.messages import Usage
-from agent_memory.shapes import (
+from agent_memory.providers import (
     from_anthropic,
     from_openai,
     from_openai_responses,

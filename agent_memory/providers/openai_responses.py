@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes.base import (
+from agent_memory.providers.media import Media, from_url
+from agent_memory.providers.part import (
     RESPONSES,
     Block,
     Part,
@@ -23,8 +24,7 @@ from agent_memory.shapes.base import (
     joined,
     to_json,
 )
-from agent_memory.shapes.media import Media, from_url
-from agent_memory.shapes.plain import load_each, load_message
+from agent_memory.providers.plain import load_each, load_message
 
 _HOSTED_CALLS: Final = frozenset({
     "file_search_call",
@@ -43,7 +43,7 @@ def from_openai_responses(items: Iterable[Any]) -> list[ConversationMessage]:
     """Make messages of Responses items, one of each: dicts or the SDK's objects.
 
     Calls and reasoning get the role assistant, outputs the role tool.
-    :func:`agent_memory.shapes.to_openai_responses` gives exactly the same dicts back.
+    :func:`agent_memory.providers.to_openai_responses` gives exactly the same dicts back.
 
     Raises:
         InvalidRequestError: an item is none; the text names it.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes import (
+from agent_memory.providers import (
     convert,
     from_anthropic,
     from_bedrock,

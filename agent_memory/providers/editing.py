@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.shapes.base import as_dict, as_list
-from agent_memory.shapes.reading import parts
+from agent_memory.providers.part import as_dict, as_list
+from agent_memory.providers.reading import parts
 
 
 def with_prefix(message: ConversationMessage, prefix: str) -> ConversationMessage:

@@ -16,7 +16,9 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ConversationMessage, Usage
-from agent_memory.shapes.base import (
+from agent_memory.providers.media import Media, MediaKind, decoded
+from agent_memory.providers.openai_chat import read_text
+from agent_memory.providers.part import (
     ANTHROPIC,
     Block,
     Part,
@@ -27,9 +29,7 @@ from agent_memory.shapes.base import (
     joined,
     to_json,
 )
-from agent_memory.shapes.media import Media, MediaKind, decoded
-from agent_memory.shapes.openai_chat import read_text
-from agent_memory.shapes.plain import load_each, load_message
+from agent_memory.providers.plain import load_each, load_message
 
 _HOSTED_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -38,7 +38,7 @@ _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 def from_anthropic(messages: Iterable[Any]) -> list[ConversationMessage]:
     """Make messages of Messages API messages: dicts or the SDK's objects.
 
-    Dicts are kept exactly: :func:`agent_memory.shapes.to_anthropic` gives them back. An SDK's
+    Dicts are kept exactly: :func:`agent_memory.providers.to_anthropic` gives them back. An SDK's
     ``Message`` (a reply) is reduced to what may be sent back, role and content, and its usage
     becomes ``message.usage``; a dict whose content is ``reply.content`` is fine too.
 

@@ -6,8 +6,7 @@ import pytest
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, Usage
-from agent_memory.rules import repair, validate
-from agent_memory.shapes import from_openai, parts, text_of, to_openai
+from agent_memory.providers import from_openai, parts, repair, text_of, to_openai, validate
 from agent_memory.turns import is_open
 from histories import SHAPES, Piece, Said, render
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.shapes import anthropic, bedrock
-from agent_memory.shapes.base import Shape
-from agent_memory.shapes.reading import shape_of
+from agent_memory.providers import anthropic, bedrock
+from agent_memory.providers.part import Shape
+from agent_memory.providers.reading import shape_of
 
 
 def text_message(
