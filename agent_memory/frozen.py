@@ -183,8 +183,14 @@ def thaw(value: Any) -> Any:
 def frozen_of(value: Any) -> Any:
     """Freeze content that is known to be in the domain (decoded from a store); no checks."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+    # Most of what is nested is text; a call for each would take longer than the rest.
     if kind is dict:
-        return FrozenDict({key: frozen_of(item) for key, item in value.items()})
+        return FrozenDict(
+            {
+                key: item if type(item) is str else frozen_of(item)  # pyright: ignore[reportUnknownArgumentType]
+                for key, item in value.items()
+            }
+        )
     if kind is list:
-        return FrozenList([frozen_of(item) for item in value])
+        return FrozenList([item if type(item) is str else frozen_of(item) for item in value])
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -261,20 +261,19 @@ class ConversationMessage:
 
     def placed(self, position: int, agent_id: str) -> ConversationMessage:
         """Return this message with its place in a log; for stores."""
-        message = object.__new__(ConversationMessage)
-        # Every message that is saved passes here; in a loop it takes twice as long.
-        _PUT["role"](message, self.role)
-        _PUT["content"](message, self.content)
-        _PUT["id"](message, self.id)
-        _PUT["timestamp"](message, self.timestamp)
-        _PUT["run_id"](message, self.run_id)
-        _PUT["pinned"](message, self.pinned)
-        _PUT["usage"](message, self.usage)
-        _PUT["extra"](message, self.extra)
-        _PUT["metadata"](message, self.metadata)
-        _PUT["position"](message, position)
-        _PUT["agent_id"](message, agent_id)
-        return message
+        return stored_message(
+            self.role,
+            self.content,
+            self.id,
+            self.timestamp,
+            self.run_id,
+            self.pinned,
+            self.usage,
+            self.extra,
+            self.metadata,
+            position,
+            agent_id,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain, editable dict of everything, `timestamp` as ISO 8601 text."""
@@ -310,19 +309,52 @@ class ConversationMessage:
 _ALL: Final = tuple(field.name for field in attrs.fields(ConversationMessage))
 _PLACE: Final = ("position", "agent_id")
 _GIVEN: Final = tuple(name for name in _ALL if name not in _PLACE)
-# The slots' own setters: every message that is read or saved passes here.
-_PUT: Final[Mapping[str, Callable[[ConversationMessage, Any], None]]] = {
-    name: getattr(ConversationMessage, name).__set__ for name in _ALL
-}
+# The slots' own setters: every message that is read or saved passes through them, and one call
+# after the other takes half as long as a loop.
+_put_role = vars(ConversationMessage)["role"].__set__
+_put_content = vars(ConversationMessage)["content"].__set__
+_put_id = vars(ConversationMessage)["id"].__set__
+_put_timestamp = vars(ConversationMessage)["timestamp"].__set__
+_put_run_id = vars(ConversationMessage)["run_id"].__set__
+_put_pinned = vars(ConversationMessage)["pinned"].__set__
+_put_usage = vars(ConversationMessage)["usage"].__set__
+_put_extra = vars(ConversationMessage)["extra"].__set__
+_put_metadata = vars(ConversationMessage)["metadata"].__set__
+_put_position = vars(ConversationMessage)["position"].__set__
+_put_agent_id = vars(ConversationMessage)["agent_id"].__set__
+
+
+def stored_message(  # noqa: PLR0917  (names would cost as much as the rest)
+    role: ParticipantRole,
+    content: Any,
+    id: str,  # noqa: A002  (the field's name)
+    timestamp: datetime,
+    run_id: str | None,
+    pinned: bool,  # noqa: FBT001
+    usage: Usage | None,
+    extra: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    position: int | None,
+    agent_id: str | None,
+) -> ConversationMessage:
+    """Make a message from fields that are known to be valid and frozen, without checking them."""
+    message = object.__new__(ConversationMessage)
+    _put_role(message, role)
+    _put_content(message, content)
+    _put_id(message, id)
+    _put_timestamp(message, timestamp)
+    _put_run_id(message, run_id)
+    _put_pinned(message, pinned)
+    _put_usage(message, usage)
+    _put_extra(message, extra)
+    _put_metadata(message, metadata)
+    _put_position(message, position)
+    _put_agent_id(message, agent_id)
+    return message
 
 
 def bare_message(
     fields: Mapping[str, Any], position: int | None, agent_id: str | None
 ) -> ConversationMessage:
-    """Make a message from fields that are known to be valid, without checking them again."""
-    message = object.__new__(ConversationMessage)
-    for name, value in fields.items():
-        _PUT[name](message, value)
-    _PUT["position"](message, position)
-    _PUT["agent_id"](message, agent_id)
-    return message
+    """Do the same from fields by name, all but the two that a store sets."""
+    return stored_message(**fields, position=position, agent_id=agent_id)
