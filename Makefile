@@ -9,15 +9,16 @@ ARGS ?=
 # Each of so many processes has engines of its own.
 JOBS ?= auto --maxprocesses 4
 
-.PHONY: help demo test soak lint bench build engines adapters clean
+.PHONY: help demo test soak breakages lint bench build engines adapters clean
 
 help:
-	@echo "make demo   the main job on a real conversation"
-	@echo "make test   all tests, on every engine there is"
-	@echo "make soak   the tests with large counts (slow)"
-	@echo "make lint   ruff, mypy, pyright"
-	@echo "make bench  the benchmarks"
-	@echo "make build  the wheel, into dist/"
+	@echo "make demo       the main job on a real conversation"
+	@echo "make test       all tests, on every engine there is"
+	@echo "make soak       the tests with large counts (slow)"
+	@echo "make breakages  deliberate breakages, each of which some test must notice"
+	@echo "make lint       ruff, mypy, pyright"
+	@echo "make bench      the benchmarks"
+	@echo "make build      the wheel, into dist/"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +44,10 @@ test: engines adapters
 
 soak: engines
 	$(BIN)/python -m pytest -m soak --timeout 3600 --soak-report=benchmarks/README.md $(ARGS)
+
+# ARGS="view" for those of an area, or with a word in their sentence
+breakages: engines
+	$(BIN)/python tests/breakages.py $(ARGS)
 
 lint: $(VENV)/.has-lint $(VENV)/.has-bench
 	$(BIN)/ruff check .
