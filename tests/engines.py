@@ -83,7 +83,7 @@ def postgres_server() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running_postgres(binaries: Path, base: Path, user: str) -> Iterator[str]:
+def running_postgres(binaries: Path, base: Path, user: str, **more_settings: str) -> Iterator[str]:
     """Run PostgreSQL with its data below `base`, which `user` owns; gives its URL."""
     data, port = base / "data", free_port()
     if not data.exists():
@@ -96,6 +96,7 @@ def running_postgres(binaries: Path, base: Path, user: str) -> Iterator[str]:
         "max_connections": 200,
         "fsync": "off",  # a crash of the machine is not tested, and would end the tests too
         "full_page_writes": "off",
+        **more_settings,
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
@@ -178,7 +179,9 @@ def make_mariadb_data(server: Path, share: Path, base: Path, user: str) -> Path:
 
 
 @contextlib.contextmanager
-def running_mariadb(server: Path, share: Path, base: Path, user: str) -> Iterator[str]:
+def running_mariadb(
+    server: Path, share: Path, base: Path, user: str, *more_options: str
+) -> Iterator[str]:
     """Run MariaDB with its data below `base`, which `user` owns; gives its URL."""
     data, port, init = base / "data", free_port(), base / "init.sql"
     if not data.exists():
@@ -202,6 +205,7 @@ def running_mariadb(server: Path, share: Path, base: Path, user: str) -> Iterato
             "--max-connections=200",
             "--innodb-flush-log-at-trx-commit=2",  # as for PostgreSQL: no power cuts here
             "--innodb-buffer-pool-size=64M",
+            *more_options,
         ],
         port,
         log=base / "server.log",

@@ -100,7 +100,7 @@ def test_a_missing_driver_names_the_extra(monkeypatch, url, driver, extra):
     "given",
     [
         "postgresql://user:topsecret@host/db?password=topsecret",
-        make_url("mysql://user:topsecret@host/db?init_command=topsecret"),
+        make_url("mysql://user:topsecret@host/db?program_name=topsecret"),
     ],
 )
 def test_no_password_is_shown(given):

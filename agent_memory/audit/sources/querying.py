@@ -100,7 +100,9 @@ class ServerReader(Reader):
 
     def __init__(self, target: Target) -> None:
         self._shown = target.shown
-        self._engine = create_async_engine(cast("Any", target.url), poolclass=NullPool)
+        self._engine = create_async_engine(
+            cast("Any", target.url), poolclass=NullPool, connect_args=dict(target.connect_args)
+        )
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Return what a function makes of a connection."""

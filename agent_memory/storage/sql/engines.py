@@ -90,7 +90,10 @@ def make_async_engine(target: Target, options: EngineOptions) -> tuple[AsyncEngi
         "isolation_level": "READ COMMITTED",
         # Sessions end every transaction themselves; a rollback to be sure is a round trip.
         "pool_reset_on_return": None,
-        "connect_args": _connect_args(target.url.get_driver_name(), options.timeout),
+        "connect_args": {
+            **_connect_args(target.url.get_driver_name(), options.timeout),
+            **target.connect_args,
+        },
     }
     merged = options.merged(ours)
     isolation: str | None = None

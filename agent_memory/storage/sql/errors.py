@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import sqlite3
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sqlalchemy.exc import (
@@ -115,6 +116,8 @@ _MYSQL: Final[Mapping[int, Failure]] = {
 
 def kind_of(error: BaseException) -> Failure:
     """Say what kind of failure a driver's or SQLAlchemy's error is."""
+    if _tls_advice(error):
+        return Failure.BUSY  # the same again would fail again
     if isinstance(error, DBAPIError):
         if isinstance(error.orig, TimeoutError):
             return Failure.BUSY
@@ -195,8 +198,40 @@ def translate(
         return StorageError(f"the database refused: {told}", key=key, stored=stored)
     unsure = "" if stored is False else "; whether it was stored is unknown: save it again"
     return StorageUnavailableError(
-        f"the database is not available: {told}{unsure}", key=key, stored=stored
+        f"the database is not available: {told}{_tls_advice(error)}{unsure}",
+        key=key,
+        stored=stored,
     )
+
+
+def _tls_advice(error: BaseException) -> str:
+    """Say what to do where a server was not trusted, or has no TLS; an empty text otherwise."""
+    causes = [*_causes(error)]
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return (
+            ". The server's certificate was not accepted: name the authority that signed it in "
+            "the database URL, with sslrootcert=… (PostgreSQL) or ssl_ca=… (MySQL), and the host "
+            "as the certificate names it"
+        )
+    if any(map(_says_no_tls, causes)):
+        return (
+            ". The server has no TLS: enable it there, or write sslmode=disable (MySQL: "
+            "ssl_mode=DISABLED) in the database URL where the network may be trusted"
+        )
+    return ""
+
+
+def _says_no_tls(error: BaseException) -> bool:
+    if isinstance(error, ssl.SSLError):  # asyncmy begins without asking; this is no answer in TLS
+        return error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+    return isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error)  # asyncpg
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
 
 
 def _text(error: BaseException) -> str:

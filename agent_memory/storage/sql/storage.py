@@ -60,7 +60,11 @@ class SqlChatStorage(ChatStorage):
             ``postgresql://user:password@host/database``, ``mysql://…`` or ``mariadb://…``; or an
             ``Engine`` or ``AsyncEngine`` of SQLAlchemy's, which is used as it is and left open.
             An ``AsyncEngine`` serves the event loop that first uses the store; any other gets
-            an ``InvalidRequestError``.
+            an ``InvalidRequestError``. A server's URL may have the options of libpq or of MySQL's
+            client, as consoles hand them out: ``?sslmode=verify-full&sslrootcert=ca.pem``,
+            ``?ssl_mode=VERIFY_IDENTITY&ssl_ca=ca.pem``, ``connect_timeout`` and others.
+            ``channel_binding=require``, which asyncpg cannot do, becomes ``sslmode=verify-full``,
+            with the authorities that the system trusts unless ``sslrootcert`` names one.
         create_tables: whether to make the tables when they are missing.
         table_prefix: what their names begin with; 1 to 40 ASCII letters, digits, ``_``, ``$``.
         schema: the schema (on MySQL: the database) they are in, which must exist.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 from sqlalchemy import URL, Dialect, Engine, make_url
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.storage.sql.compiling import FAMILIES, Family
+from agent_memory.storage.sql.url_options import connect_arguments
 
 UrlOrEngine: TypeAlias = str | URL | Engine | AsyncEngine
 """What a store can be opened with."""
@@ -42,17 +44,20 @@ class Target:
 
     Attributes:
         family: which kind of engine.
-        url: of the engine to make; None when the caller passed an engine.
+        url: of the engine to make, without the options of a server's URL; None when the caller
+            passed an engine.
         engine: the caller's.
         in_memory: whether it is a SQLite database in this process's memory.
         shown: how it may be shown to people: no password, no query.
+        connect_args: what the driver takes for the options of a server's URL.
     """
 
     family: Family
-    url: URL | None
+    url: URL | None = attrs.field(repr=False)
     engine: Engine | AsyncEngine | None
     in_memory: bool
     shown: str
+    connect_args: Mapping[str, Any] = attrs.field(factory=dict[str, Any], repr=False)
 
     @property
     def path(self) -> Path | None:
@@ -92,7 +97,8 @@ def parse_target(url_or_engine: object) -> Target:
             f"{url.drivername!r} is a blocking driver; write {url.get_backend_name()}:// for "
             "the store's own, or pass a SQLAlchemy Engine that uses it"
         )
-    return Target(family, url, None, _in_memory(url), _shown(url))
+    bare, connect_args = connect_arguments(url)
+    return Target(family, bare, None, _in_memory(url), _shown(url), connect_args)
 
 
 def _engine_target(engine: Engine | AsyncEngine) -> Target:
