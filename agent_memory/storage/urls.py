@@ -20,9 +20,15 @@ EXAMPLES: Final = (
 
 _SQL: Final = frozenset({"sqlite", "postgres", "postgresql", "mysql", "mariadb"})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_PASSWORD: Final = re.compile(r"(://[^:/?#@]*:).*@", re.DOTALL)
+_BEGINNING: Final = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//|(?:file|memory|sqlite|dynamodb):", re.IGNORECASE
+)
+_USER: Final = re.compile(r"([^:/?#@]*:).*@", re.DOTALL)
+_NO_PORT: Final = re.compile(r"([^:/?#@\[]*:)(?![0-9]*(?:[/?#]|$))[^/?#]*")
+_INNER: Final = re.compile(r"(://[^:/?#@]*:).*@", re.DOTALL)  # such as an endpoint's
 _SECRET: Final = re.compile(
-    r"([?&][^=&]*(?:pass|pwd|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE
+    r"([?&;][^=&;]*(?:pass|pwd|secret|token|key|cred|auth|sig|init_command)[^=&;]*=)[^&;]*",
+    re.IGNORECASE,
 )
 _DYNAMODB_OPTIONS: Final = ("region", "endpoint", "create_table", "ttl_attribute", "ttl_seconds")
 
@@ -72,9 +78,18 @@ def without_secrets(url: str) -> str:
     """Return a store's URL as it may be shown: passwords and other secrets replaced by ``***``.
 
     It rather hides too much: what lies between a colon and the last ``@`` goes, so that a
-    password with special characters that should have been encoded is hidden as well.
+    password with special characters that should have been encoded is hidden as well; so does
+    what stands where a port should be and is none. A URL of any kind may be given, also a kind
+    that does not exist, or none.
     """
-    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
+    found = _BEGINNING.match(url)
+    beginning = "" if found is None else found[0]
+    rest = url[len(beginning) :]
+    if _USER.match(rest):
+        rest = _USER.sub(r"\1***@", rest, count=1)
+    elif beginning.endswith("//"):
+        rest = _NO_PORT.sub(r"\1***", rest, count=1) if _NO_PORT.match(rest) else rest
+    return _SECRET.sub(r"\1***", beginning + _INNER.sub(r"\1***@", rest))
 
 
 def _sql(url: str, *, create: bool) -> ChatStorage:

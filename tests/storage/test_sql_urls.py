@@ -68,6 +68,7 @@ def test_the_scope_follows_from_the_url(url, scope):
         ("mysql+aiomysql://host/db", "'aiomysql' of the URL is not installed"),
         ("sqlite:///", "names no file"),
         ("sqlite://chats.db", "three slashes .* sqlite:///chats.db"),
+        ("sqlite:///chats.db?mode=ro", r"'mode' .* ignored: write .*\?mode=ro&uri=true"),
         (None, "not NoneType"),
         (42, "not int"),
     ],
@@ -158,6 +159,25 @@ async def test_unknown_engine_options_are_refused():
     """SQLAlchemy knows its options; its complaint is passed on."""
     storage = SqlChatStorage("sqlite://", engine_options={"pool_sise": 3})
     with pytest.raises(InvalidRequestError, match="pool_sise"):
+        await storage.fetch_chat(*IDS)
+    await storage.aclose()
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "postgresql://u:p@127.0.0.1:1/d", "mysql://u:p@127.0.0.1:1/d"]
+)
+async def test_c99_unknown_connect_arguments_are_refused(url):
+    """The driver's complaint is no bare TypeError."""
+    storage = SqlChatStorage(url, engine_options={"connect_args": {"conect_timeout": 3}})
+    with pytest.raises(InvalidRequestError, match="conect_timeout"):
+        await storage.fetch_chat(*IDS)
+    await storage.aclose()
+
+
+async def test_c99_a_wrong_value_in_a_sqlite_url_is_told():
+    """The driver's complaint is no bare ValueError."""
+    storage = SqlChatStorage("sqlite:///chats.db?timeout=soon")
+    with pytest.raises(InvalidRequestError, match="soon"):
         await storage.fetch_chat(*IDS)
     await storage.aclose()
 

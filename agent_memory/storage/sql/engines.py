@@ -122,8 +122,8 @@ def _connect_args(driver: str, timeout: float) -> dict[str, Any]:
 def _checked(make: Any, url: URL, arguments: Mapping[str, Any]) -> Any:
     try:
         return make(url, **arguments)
-    except TypeError as error:
-        raise InvalidRequestError(f"engine_options: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"engine_options, or options of the URL: {error}") from error
 
 
 def _check_directory(url: URL) -> None:

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
     Failure,
@@ -140,7 +141,7 @@ class Session:
 
     @contextlib.contextmanager
     def _connection(self, engine: Engine) -> Generator[Connection]:
-        connection = self._kept or engine.connect()
+        connection = self._kept or _connected(engine)
         if self._keep:
             self._kept = connection
         try:
@@ -162,6 +163,13 @@ class Session:
                 connection.rollback()
             else:
                 connection.close()
+
+
+def _connected(engine: Engine) -> Connection:
+    try:
+        return engine.connect()
+    except TypeError as error:  # what a driver says of an argument that it does not know
+        raise InvalidRequestError(f"engine_options, connect_args: {error}") from error
 
 
 class _CommitFailedError(Exception):

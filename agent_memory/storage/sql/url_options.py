@@ -261,8 +261,9 @@ def _try(name: str, file: str, load: Callable[[], None]) -> None:
     try:
         load()
     except (OSError, ValueError) as error:  # SSLError is an OSError
+        shown = name if "@" in file else f"{name}={file}"  # it may be the rest of a password
         raise InvalidRequestError(
-            f"{name}={file} of the database URL cannot be used ({error}); give the path of a file "
+            f"{shown} of the database URL cannot be used ({error}); give the path of a file "
             "in PEM format"
         ) from error
 
@@ -276,9 +277,7 @@ def _truth(given: str, meaning: Mapping[bool, Any], other: Any) -> Any:
 
 def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
     if given not in allowed:
-        raise InvalidRequestError(
-            f"{name} of the database URL must be {' or '.join(allowed)}, not {given!r}"
-        )
+        raise InvalidRequestError(f"{name} of the database URL must be {' or '.join(allowed)}")
     return given
 
 

@@ -32,6 +32,8 @@ _DRIVERS: Final = {
 
 _EXTRAS: Final = {"asyncpg": "postgres", "asyncmy": "mysql"}
 
+_SQLITE_OPTIONS: Final = {"uri", "timeout", "cached_statements"}  # of the driver's own
+
 _EXAMPLES: Final = (
     "use one such as sqlite:///chats.db, postgresql://user:password@host/database or "
     "mysql://user:password@host/database"
@@ -109,13 +111,18 @@ def _engine_target(engine: Engine | AsyncEngine) -> Target:
 
 def _parsed(text: str | URL) -> URL:
     try:
-        return make_url(text)
+        url = make_url(text)
     except (ArgumentError, ValueError):
+        url = None
+    # Behind an @ of a password's own comes the rest of it, which would be shown as the host.
+    torn = url is not None and isinstance(text, str) and "@" in f"{url.host}{url.database}"
+    if url is None or (torn and url.get_backend_name() != "sqlite"):
         # Without the cause and the text: both may hold a password.
         raise InvalidRequestError(
             f"this is no database URL (special characters in a password must be "
             f"percent-encoded); {_EXAMPLES}"
-        ) from None
+        )
+    return url
 
 
 def _check_sqlite(url: URL) -> None:
@@ -131,6 +138,12 @@ def _check_sqlite(url: URL) -> None:
         raise InvalidRequestError(
             "sqlite:/// names no file; write sqlite:///chats.db, or sqlite:// for a database in "
             "memory, which is gone when the store is closed"
+        )
+    ignored = set(url.query) - _SQLITE_OPTIONS
+    if ignored and url.query.get("uri") != "true":
+        raise InvalidRequestError(
+            f"the option {min(ignored)!r} of a SQLite URL would be ignored: write "
+            "sqlite:///file:chats.db?mode=ro&uri=true for an option of SQLite's own, or remove it"
         )
 
 
