@@ -17,7 +17,7 @@ from agent_memory.providers.validation import open_sites_of
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
 ANY_HISTORY = st.one_of(histories(max_turns=10), mixtures())
-AIRLINE = Path(__file__).parents[2] / "shared" / "data" / "airline.jsonl"
+AIRLINE = Path(__file__).parents[3] / "shared" / "data" / "airline.jsonl"
 PROVIDERS = st.sampled_from(SHAPES)
 
 
