@@ -175,7 +175,7 @@ def strict(kind: Any) -> Any:
 
 def _strict_dict(kind: Any) -> Any:
     made = typing_extensions.TypedDict(
-        kind.__name__, {key: strict(hint) for key, hint in _hints(kind).items()}, total=False
+        kind.__name__, {key: strict(hint) for key, hint in hints_of(kind).items()}, total=False
     )
     made.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
     made.__module__ = __name__
@@ -183,7 +183,7 @@ def _strict_dict(kind: Any) -> Any:
     return made
 
 
-def _hints(kind: Any) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
     """Return the types of a TypedDict's keys, those that must be there marked Required.
 
     ``__required_keys__`` does not know: the SDKs postpone their annotations.
@@ -240,7 +240,7 @@ def _union(*members: Any) -> Any:
 
 def tags_of(member: Any, key: str = "type") -> list[str]:
     """Return the values that a TypedDict allows for ``type``; `(none)` when it may be absent."""
-    hint = _hints(member).get(key)
+    hint = hints_of(member).get(key)
     if hint is None:
         return []
     found = list(_literals(hint))
