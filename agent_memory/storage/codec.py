@@ -48,24 +48,27 @@ def decode_entry(text: str | bytes, position: int, agent_id: str, *, location: s
     Raises:
         CorruptedRecordError: the text is none, or was written by a newer version.
     """
+    plain = decode_plain(text, position, agent_id)
+    if plain is not None:
+        return plain
+    return entry_of(parse(text, location=location), position, agent_id, location=location)
+
+
+def decode_plain(text: Any, position: int, agent_id: str) -> ConversationMessage | None:
+    """Decode what nearly every entry is, at C speed: large reads spend their time here.
+
+    Returns:
+        None for anything but the text of a message without tags, written by this version:
+        a note, bytes, damage. :func:`decode_entry` tells which.
+    """
     try:
-        return _plain_message(text, position, agent_id)
-    except (_NotPlainError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        # A note, bytes, tags, a newer version, damage: the long way tells which.
-        return entry_of(parse(text, location=location), position, agent_id, location=location)
-
-
-class _NotPlainError(Exception):
-    """The text is not that of a message without tags, written by this version."""
-
-
-def _plain_message(text: Any, position: int, agent_id: str) -> ConversationMessage:
-    """Decode what nearly every entry is, at C speed: large reads spend their time here."""
-    fields, end = _scan(text)
-    # Another object for the number 1 would only mean the long way.
-    if end != len(text) or _TAG_TEXT in text or fields["v"] is not VERSION or "note" in fields:
-        raise _NotPlainError
-    return _message(fields, position, agent_id)
+        fields, end = _scan(text)
+        # Another object for the number 1 would only mean the long way.
+        if end != len(text) or _TAG_TEXT in text or fields["v"] is not VERSION or "note" in fields:
+            return None
+        return _message(fields, position, agent_id)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return None
 
 
 def entry_of(

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from sqlalchemy import event
+from sql_tools import watched
 
 from agent_memory import ChatKey, ConversationMessage, SqlChatStorage
 
@@ -47,12 +47,10 @@ STEPS = {"save": save, "trim": trim}
 class Killer:
     """Ends the process at the moment `number` of its dealings with the engine."""
 
-    def __init__(self, engine, number):
+    def __init__(self, number):
         self._left = number
-        for kind in ("before_cursor_execute", "after_cursor_execute", "commit"):
-            event.listen(engine, kind, self._moment)
 
-    def _moment(self, *_arguments):
+    def __call__(self, _moment, _text):
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         self._left -= 1
@@ -60,8 +58,8 @@ class Killer:
 
 async def crash(url, step, number):
     async with SqlChatStorage(url) as storage:
-        Killer(storage._parts().runner.engine, number)
-        await STEPS[step](storage)
+        with watched(storage, Killer(number)):
+            await STEPS[step](storage)
 
 
 def killed(url, step, number):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+import pytest
 from sqlalchemy import event
 
 from agent_memory import ConversationMessage
+from agent_memory.storage.sql.sessions import DriverConnection
 
 IDS = "user", "session", "agent"
 
@@ -37,16 +39,51 @@ async def change(storage, *texts):
 
 
 @contextmanager
-def counted(storage, kind):
-    """Count events of a store's engine, such as its commits."""
-    seen = []
+def watched(storage, note):
+    """Call `note("before" | "after", text)` around whatever a store's engine executes.
+
+    ``COMMIT`` is a text too. SQLite's hot statements go to the driver directly, where
+    SQLAlchemy's events do not see them.
+    """
     engine = storage._parts().runner.engine
+    listeners = {
+        "before_cursor_execute": lambda *arguments: note("before", arguments[2]),
+        "after_cursor_execute": lambda *arguments: note("after", arguments[2]),
+        "commit": lambda _connection: note("before", "COMMIT"),
+    }
+    for kind, listener in listeners.items():
+        event.listen(engine, kind, listener)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DriverConnection, "exec_driver_sql", _noting(note, "exec_driver_sql"))
+        patch.setattr(DriverConnection, "commit", _noting(note, "commit"))
+        try:
+            yield
+        finally:
+            for kind, listener in listeners.items():
+                event.remove(engine, kind, listener)
 
-    def note(*arguments):
-        seen.append(arguments)
 
-    event.listen(engine, kind, note)
-    try:
+def _noting(note, name):
+    real = getattr(DriverConnection, name)
+
+    def noting(self, *arguments):
+        text = arguments[0] if arguments else "COMMIT"
+        note("before", text)
+        result = real(self, *arguments)
+        note("after", text)
+        return result
+
+    return noting
+
+
+@contextmanager
+def executed(storage):
+    """Collect the texts of the statements that a store executes, ``BEGIN …`` left out."""
+    seen = []
+
+    def note(moment, text):
+        if moment == "before" and not text.startswith("BEGIN"):
+            seen.append(text)
+
+    with watched(storage, note):
         yield seen
-    finally:
-        event.remove(engine, kind, note)

@@ -13,7 +13,10 @@ from agent_memory.testing import ChatStorageTests
 
 class SqlContract(ChatStorageTests):
     async def corrupt(self, storage, key, position):
-        def spoil(connection, statements):
+        parts = storage._parts()
+        statements = parts.statements
+
+        def spoil(connection):
             chats, entries = statements.tables.chats, statements.tables.entries
             values = statements.key_values(key)
             number = select(chats.c.number).where(*(chats.c[n] == v for n, v in values.items()))
@@ -22,7 +25,7 @@ class SqlContract(ChatStorageTests):
             done = connection.execute(update(entries).where(*here).values(body='{"v":1,"id":'))
             assert done.rowcount == 1
 
-        await storage._write(spoil)
+        await parts.runner.write_core(spoil)
 
 
 class TestSqliteFile(SqlContract):

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from sql_tools import IDS, ask, change, contents, counted, user
+from sql_tools import IDS, ask, change, contents, executed, user
 
 from agent_memory import (
     MessageTooLargeError,
@@ -65,13 +65,13 @@ async def gathered_behind_a_plug(storage, *saves):
 
 async def test_waiting_appends_share_one_commit(sqlite):
     """One transaction for all of them, each told its own result."""
-    with counted(sqlite, "commit") as commits:
+    with executed(sqlite) as texts:
         stored = await gathered_behind_a_plug(
             sqlite, *(save(sqlite, number, user(f"in {number}")) for number in range(150))
         )
     assert [contents(messages) for messages in stored] == [[f"in {n}"] for n in range(150)]
     assert {message.position for (message,) in stored} == {1}
-    assert len(commits) == 1
+    assert texts.count("COMMIT") == 1
     for number in (0, 63, 64, 149):
         assert contents(await sqlite.fetch_chat(*chat(number))) == [f"in {number}"]
 
@@ -190,11 +190,11 @@ async def test_a_new_chat_that_is_refused_leaves_no_trace(storage):
 async def test_large_groups_are_split(sqlite, monkeypatch):
     """A transaction does not grow without bound."""
     monkeypatch.setattr(appends, "MAX_ROWS", 10)
-    with counted(sqlite, "commit") as commits:
+    with executed(sqlite) as texts:
         await gathered_behind_a_plug(
             sqlite, *(save(sqlite, n, *(user() for _ in range(4))) for n in range(10))
         )
-        assert len(commits) == 5  # two batches of four messages in each
+        assert texts.count("COMMIT") == 5  # two batches of four messages in each
 
 
 def test_groups_are_bounded_by_rows_and_characters():
@@ -218,18 +218,18 @@ def test_groups_are_bounded_by_rows_and_characters():
 
 async def test_a_lone_save_does_not_wait(sqlite):
     """An idle store adds no delay: a save is one transaction, begun at once."""
-    with counted(sqlite, "commit") as commits:
+    with executed(sqlite) as texts:
         for number in range(5):
             await save(sqlite, 0, user(f"{number}"))
-        assert len(commits) == 5
+        assert texts.count("COMMIT") == 5
 
 
 async def test_there_is_no_look_up_before_a_fresh_save(storage):
     """Nor a second one for the chat: the statements of a save of new messages are counted."""
     await save(storage, 0, user("warm"))
-    with counted(storage, "before_cursor_execute") as executed:
+    with executed(storage) as texts:
         await save(storage, 0, user("one"), user("two"))
-    texts = [arguments[2].split()[0] for arguments in executed]
+    texts = [text.split()[0] for text in texts if text != "COMMIT"]
     at_once = storage._parts().statements.family == "postgresql"
     assert texts == (["WITH"] if at_once else ["INSERT", "INSERT"])
 
@@ -275,13 +275,13 @@ async def test_c08_what_exceeds_the_packet_is_refused_before_it_is_sent(mariadb_
     """MariaDB would drop the connection; the limit is read at open and told."""
     async with SqlChatStorage(mariadb_url) as storage:
         ((packet,),) = await ask(storage, "SELECT @@max_allowed_packet")
-        with counted(storage, "before_cursor_execute") as executed:
+        with executed(storage) as texts:
             with pytest.raises(MessageTooLargeError, match=str(packet - 16_384)) as caught:
                 await save(storage, 0, user("small"), user("x" * packet))
             # Escapes count: a backslash is sent as two.
             with pytest.raises(MessageTooLargeError):
                 await save(storage, 0, user('"' * (packet // 4)))
-            assert executed == []
+            assert texts == []
         assert caught.value.stored is False
         assert await storage.fetch_chat(*chat(0)) == []
         large = user('"' * (packet // 5))  # in JSON \", sent as \\\": four bytes each

@@ -21,8 +21,10 @@ from agent_memory import (
     Note,
     SqlChatStorage,
     StorageClosedError,
+    StorageError,
     StorageUnavailableError,
 )
+from agent_memory.storage.sql.sessions import DriverConnection
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ async def test_durability_is_as_asked(path, durability, synchronous):
 
         def look(connection, _statements):
             pragmas = "synchronous", "journal_mode"
-            return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in pragmas]
+            return [connection.exec_driver_sql(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
 
         asked = await storage._write(look)
     assert asked == [synchronous, "wal"]
@@ -313,3 +315,35 @@ async def test_a_closed_store_is_one_whole_file(tmp_path):
         async with SqlChatStorage(f"sqlite:///{copy}", create_tables=False) as storage:
             assert len(await storage.fetch_chat(*IDS)) == 5
         assert not path.with_name(f"{number}.db-wal").exists()
+
+
+async def test_a_failed_insert_leaves_no_transaction_open(storage, monkeypatch):
+    """The driver's transaction is rolled back: what comes next stores nothing of it."""
+    await storage.save_chat_messages(*IDS, [user(f"{n}", id=f"old-{n}") for n in range(4)])
+    real, inserts = DriverConnection.exec_driver_sql, []
+
+    def failing(self, statement, parameters=(), /):
+        if statement.startswith("INSERT"):
+            inserts.append(statement)
+            if len(inserts) >= 2:  # the chat's row is raised already
+                raise sqlite3.OperationalError("disk I/O error")
+        return real(self, statement, parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DriverConnection, "exec_driver_sql", failing)
+        with pytest.raises(StorageError) as caught:
+            await storage.save_chat_message(*IDS, user("lost", id="lost"))
+    assert caught.value.stored is False
+    assert await storage.trim_chat(*IDS, 1) == 3
+    look = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+        "print(db.execute('SELECT id, position FROM agent_memory_entries').fetchall(), "
+        "db.execute('SELECT last FROM agent_memory_chats').fetchall())"
+    )
+    command = [sys.executable, "-c", look, str(storage.path)]
+    seen = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=True
+    )
+    assert seen.stdout.strip() == "[('old-3', 4)] [(4,)]"
+    (again,) = await storage.save_chat_message(*IDS, user("lost", id="lost"))
+    assert again.position == 5

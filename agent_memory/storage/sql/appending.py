@@ -1,4 +1,4 @@
-"""Appending: functions over a SQLAlchemy ``Connection``, inside a transaction."""
+"""Appending: functions over an ``Executor``, inside a transaction."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import Connection
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage.requests import conflict
-from agent_memory.storage.sql.compiling import Place, Row
+from agent_memory.storage.sql.compiling import Executor, Place, Row
 from agent_memory.storage.sql.entries import Append, RowCodec
 from agent_memory.storage.sql.statements import HEAD_NAMES, HEAD_SIZES, ID_SIZES, Statements
 
@@ -33,7 +32,7 @@ def now() -> int:
 
 
 def append_group(
-    connection: Connection, statements: Statements, appends: Sequence[Append]
+    connection: Executor, statements: Statements, appends: Sequence[Append]
 ) -> list[LogSlice]:
     """Append several batches, none of whose ids is known.
 
@@ -89,7 +88,7 @@ def placed(
 
 
 def append_known(
-    connection: Connection, statements: Statements, codec: RowCodec, append: Append
+    connection: Executor, statements: Statements, codec: RowCodec, append: Append
 ) -> LogSlice:
     """Append one batch, some of whose ids may be known already.
 
@@ -116,7 +115,7 @@ def append_known(
 
 
 def raise_last(
-    connection: Connection, statements: Statements, counts: Mapping[Place, int]
+    connection: Executor, statements: Statements, counts: Mapping[Place, int]
 ) -> dict[Place, Head]:
     """Lock chats and raise their last positions, making the chats that are new.
 
@@ -141,7 +140,7 @@ def raise_last(
 
 
 def _raise(
-    connection: Connection, statements: Statements, count: int, values: Mapping[str, Any]
+    connection: Executor, statements: Statements, count: int, values: Mapping[str, Any]
 ) -> Sequence[Row]:
     raising = statements.heads(count)
     if statements.returns_heads:
@@ -151,7 +150,7 @@ def _raise(
 
 
 def _known(
-    connection: Connection, statements: Statements, codec: RowCodec, chat: int, append: Append
+    connection: Executor, statements: Statements, codec: RowCodec, chat: int, append: Append
 ) -> dict[str, Entry]:
     known: dict[str, Entry] = {}
     ids = [row_id for row_id, _note, _body in append.rows]

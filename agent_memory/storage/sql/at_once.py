@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Dialect, text
+from sqlalchemy import Dialect, text
 
 from agent_memory.records import LogSlice
 from agent_memory.storage.sql.appending import Head, counted, now, placed
-from agent_memory.storage.sql.compiling import Place, StatementSet
+from agent_memory.storage.sql.compiling import Executor, Place, StatementSet
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.schema import Tables
 
@@ -73,7 +73,7 @@ class AtOnce(StatementSet):
         )
         self._statement, self._for_one = compiled
 
-    def append(self, connection: Connection, appends: Sequence[Append]) -> list[LogSlice]:
+    def append(self, connection: Executor, appends: Sequence[Append]) -> list[LogSlice]:
         """Do what ``append_group`` does; `connection` is in autocommit mode."""
         counts = counted(appends)
         if len(appends) == 1 and len(appends[0].rows) == 1:
@@ -84,7 +84,7 @@ class AtOnce(StatementSet):
         heads = {(row[0], row[1], row[2]): Head(*row[3:]) for row in rows}
         return [stored for stored, _rows in placed(appends, heads, counts)]
 
-    def _append_one(self, connection: Connection, append: Append) -> dict[Place, Head]:
+    def _append_one(self, connection: Executor, append: Append) -> dict[Place, Head]:
         ((entry_id, note, body),) = append.rows
         values = self.key_values(append.key)
         values.update({"id": entry_id, "note": note, "body": body, "now": now()})

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
-from sqlalchemy import ColumnElement, Connection, Dialect, bindparam, insert
+from sqlalchemy import ColumnElement, Dialect, bindparam, insert
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from agent_memory.messages import ChatKey
@@ -37,6 +37,13 @@ Place: TypeAlias = tuple[Any, Any, Any]
 """A chat's key as the engine keeps it; in the engine's order, which is that of the keys."""
 
 
+class Executor(Protocol):
+    """What statements are run on: a ``Connection``, or a driver's own that looks like one."""
+
+    def exec_driver_sql(self, statement: str, parameters: Any = ..., /) -> Any:
+        """Execute a text; `parameters` are a list for several rows. Gives the driver's cursor."""
+
+
 @attrs.frozen
 class Insertion:
     """An ``INSERT`` of rows whose values come in the order of the table's columns.
@@ -49,7 +56,7 @@ class Insertion:
     text: str
     names: tuple[str, ...] | None
 
-    def run(self, connection: Connection, rows: list[Row]) -> None:
+    def run(self, connection: Executor, rows: list[Row]) -> None:
         """Insert rows, at least one."""
         names = self.names
         given: list[Any] = (
@@ -70,15 +77,19 @@ class Statement:
     text: str
     arrange: Callable[[Values], Any]
 
-    def run(self, connection: Connection, values: Values) -> int:
+    def run(self, connection: Executor, values: Values) -> int:
         """Execute it and return how many rows it changed."""
-        return connection.exec_driver_sql(self.text, self.arrange(values)).rowcount
+        changed: int = connection.exec_driver_sql(self.text, self.arrange(values)).rowcount
+        return changed
 
-    def rows(self, connection: Connection, values: Values) -> Sequence[Row]:
+    def rows(self, connection: Executor, values: Values) -> Sequence[Row]:
         """Execute it and return all rows."""
-        return connection.exec_driver_sql(self.text, self.arrange(values)).fetchall()
+        found: Sequence[Row] = connection.exec_driver_sql(
+            self.text, self.arrange(values)
+        ).fetchall()
+        return found
 
-    def row(self, connection: Connection, values: Values) -> Row | None:
+    def row(self, connection: Executor, values: Values) -> Row | None:
         """Execute it and return its first row, or None."""
         rows = self.rows(connection, values)
         return rows[0] if rows else None

@@ -12,7 +12,7 @@ import attrs
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note
-from agent_memory.storage.codec import decode_entry, encode_entry
+from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
 from agent_memory.storage.sql.compiling import Place, StatementSet
 
 _log = logging.getLogger(__name__)
@@ -86,6 +86,12 @@ class RowCodec:
 
     def decode(self, body: str | bytes, chat: int, position: int, agent_id: str) -> Entry:
         """Decode a body; one that cannot be read becomes a note that says where it is."""
+        plain = decode_plain(body, position, agent_id)
+        return plain or self._decode_carefully(body, chat, position, agent_id)
+
+    def _decode_carefully(
+        self, body: str | bytes, chat: int, position: int, agent_id: str
+    ) -> Entry:
         location = self.location(chat, position)
         try:
             return decode_entry(body, position, agent_id, location=location)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from sqlalchemy.exc import (
     DBAPIError,
-    IntegrityError,
     SQLAlchemyError,
 )
 from sqlalchemy.exc import (
@@ -131,11 +130,6 @@ def kind_of(error: BaseException) -> Failure:
     if isinstance(error, OSError):
         return Failure.LOST
     return _by_code(error)
-
-
-def is_duplicate(error: BaseException) -> bool:
-    """Whether a unique index refused a row."""
-    return isinstance(error, IntegrityError)
 
 
 def _by_code(error: Any) -> Failure:

@@ -1,4 +1,4 @@
-"""Reading, listing and forgetting: functions over a SQLAlchemy ``Connection``."""
+"""Reading, listing and forgetting: functions over an ``Executor``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection
-
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice
 from agent_memory.storage.sql.appending import Head, now
-from agent_memory.storage.sql.compiling import Row
+from agent_memory.storage.sql.compiling import Executor, Row
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.schema import KEY_COLUMNS
 from agent_memory.storage.sql.statements import Statements
@@ -21,7 +19,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def read(
-    connection: Connection,
+    connection: Executor,
     statements: Statements,
     codec: RowCodec,
     key: ChatKey,
@@ -48,7 +46,7 @@ def read(
 
 
 def read_session(
-    connection: Connection, statements: Statements, codec: RowCodec, user_id: str, session_id: str
+    connection: Executor, statements: Statements, codec: RowCodec, user_id: str, session_id: str
 ) -> dict[ChatKey, LogSlice]:
     """Read the log of every chat of a session, in one statement."""
     values = {
@@ -69,7 +67,7 @@ def read_session(
 
 
 def list_page(
-    connection: Connection,
+    connection: Executor,
     statements: Statements,
     scope: Sequence[str],
     after: ChatKey | None,
@@ -105,13 +103,13 @@ def _datetime(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND
 
 
-def lock(connection: Connection, statements: Statements, key: ChatKey) -> Head | None:
+def lock(connection: Executor, statements: Statements, key: ChatKey) -> Head | None:
     """Lock a chat for the transaction and return its head; None if there is no such chat."""
     row = statements.lock.row(connection, statements.key_values(key))
     return None if row is None else Head(*row)
 
 
-def forget(connection: Connection, statements: Statements, key: ChatKey, keep: int) -> int:
+def forget(connection: Executor, statements: Statements, key: ChatKey, keep: int) -> int:
     """Raise the floor so that the newest `keep` messages live; return how many went."""
     head = lock(connection, statements, key)
     floor = None if head is None else _new_floor(connection, statements, head, keep)
@@ -125,9 +123,7 @@ def forget(connection: Connection, statements: Statements, key: ChatKey, keep: i
     return 0 if counted is None else int(counted[0])
 
 
-def _new_floor(
-    connection: Connection, statements: Statements, head: Head, keep: int
-) -> int | None:
+def _new_floor(connection: Executor, statements: Statements, head: Head, keep: int) -> int | None:
     if keep == 0:
         return head.last
     values = {"chat": head.number, "skip": keep - 1}
@@ -135,7 +131,7 @@ def _new_floor(
     return None if oldest is None else int(oldest[0]) - 1
 
 
-def purge(connection: Connection, statements: Statements, older_than: timedelta) -> int:
+def purge(connection: Executor, statements: Statements, older_than: timedelta) -> int:
     """Remove the heads of chats that hold nothing, untouched for so long; return how many."""
     before = now() - older_than // _MICROSECOND
     return statements.purge.run(connection, {"before": before})

@@ -6,7 +6,6 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -18,10 +17,11 @@ from agent_memory.records import LogSlice
 from agent_memory.storage.replies import Reply
 from agent_memory.storage.settling import result_of
 from agent_memory.storage.sql.appends import Appender, PendingAppend
+from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.loops import CallersLoop, PrivateLoop
-from agent_memory.storage.sql.sessions import Session
+from agent_memory.storage.sql.sessions import DriverSession, Session
 from agent_memory.storage.sql.threads import Worker
 from agent_memory.storage.sql.urls import Target
 
@@ -41,7 +41,7 @@ class Runner(ABC):
 
     async def write(
         self,
-        work: Callable[[Connection], T],
+        work: Callable[[Executor], T],
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
@@ -52,7 +52,17 @@ class Runner(ABC):
         )
         return await transacting.settled()
 
-    async def read(self, work: Callable[[Connection], T], *, key: ChatKey | None = None) -> T:
+    async def write_core(self, work: Callable[[Connection], T], *, repeatable: bool = False) -> T:
+        """Run `work` in a transaction; see :meth:`Session.transact_core`."""
+        return await self._submit(
+            lambda session: session.transact_core(work, repeatable=repeatable), None
+        ).settled()
+
+    async def read_core(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads; see :meth:`Session.read_core`."""
+        return await self._submit(lambda session: session.read_core(work), None).settled()
+
+    async def read(self, work: Callable[[Executor], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
         return await self._submit_read(work, key).settled()
 
@@ -74,7 +84,7 @@ class Runner(ABC):
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]: ...
 
     @abstractmethod
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]: ...
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]: ...
 
     @abstractmethod
     def _append(self, pending: PendingAppend) -> None: ...
@@ -93,27 +103,27 @@ class ThreadRunner(Runner):
 
     def __init__(self, engine: Engine, *, own: bool, one_thread: bool, patience: float) -> None:
         super().__init__(engine)
-        begin = "BEGIN IMMEDIATE" if own else None
-        # SQLite's own waiting for a lock takes the place of further attempts.
-        attempts = 1 if engine.dialect.name == "sqlite" else 4
-        session = partial(
-            Session,
-            engine,
-            time.sleep,
-            autocommit=_autocommitting(engine),
-            keep=own,
-            attempts=attempts,
-            patience=patience,
-        )
-        writing, reading = session(begin=begin), session()
+        writing = self._session(engine, own=own, patience=patience, begin="BEGIN IMMEDIATE")
+        reading = self._session(engine, own=own, patience=patience, begin="BEGIN")
         self._writer = Worker(writing, f"{_NAME}-writer")
         self._reader = self._writer if one_thread else Worker(reading, f"{_NAME}-reader")
         self._own = own
 
+    @staticmethod
+    def _session(engine: Engine, *, own: bool, patience: float, begin: str) -> Session:
+        if own:
+            return DriverSession(engine, begin=begin, patience=patience)
+        # SQLite's own waiting for a lock takes the place of further attempts.
+        attempts = 1 if engine.dialect.name == "sqlite" else 4
+        autocommit = _autocommitting(engine)
+        return Session(
+            engine, time.sleep, autocommit=autocommit, attempts=attempts, patience=patience
+        )
+
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
         return self._writer.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]:
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
         return self._reader.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
@@ -166,7 +176,7 @@ class LoopRunner(Runner):
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]:
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
@@ -195,7 +205,7 @@ class CallersLoopRunner(Runner):
     def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Connection], T], key: ChatKey | None) -> Reply[T]:
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
         return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:

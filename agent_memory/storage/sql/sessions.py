@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Generator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
 from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
     Failure,
@@ -62,7 +64,7 @@ class Session:
         self._delays = _DELAYS[: attempts - 1]
         self._patience = patience
 
-    def transact(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
+    def transact(self, work: Callable[[Executor], T], *, repeatable: bool) -> T:
         """Run `work` in a transaction and commit it.
 
         Args:
@@ -73,19 +75,9 @@ class Session:
         Raises:
             TransactionFailedError: it failed for good.
         """
+        return self.transact_core(work, repeatable=repeatable)
 
-        def once(connection: Connection) -> T:
-            self._start(connection)
-            result = work(connection)
-            try:
-                connection.commit()
-            except VENDOR_ERRORS as error:
-                raise _CommitFailedError(error) from error
-            return result
-
-        return self._persist(self.engine, once, repeatable=repeatable)
-
-    def single(self, work: Callable[[Connection], T]) -> T:
+    def single(self, work: Callable[[Executor], T]) -> T:
         """Run `work`, one statement that commits itself, and which may be run again.
 
         Raises:
@@ -100,12 +92,30 @@ class Session:
 
         return self._persist(self._autocommit, once, repeatable=True)
 
-    def read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Executor], T]) -> T:
         """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
 
         Raises:
             TransactionFailedError: it failed for good.
         """
+        return self.read_core(work)
+
+    def transact_core(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
+        """Do the same for `work` that needs a whole ``Connection``, such as making tables."""
+
+        def once(connection: Connection) -> T:
+            self._start(connection)
+            result = work(connection)
+            try:
+                connection.commit()
+            except VENDOR_ERRORS as error:
+                raise _CommitFailedError(error) from error
+            return result
+
+        return self._persist(self.engine, once, repeatable=repeatable)
+
+    def read_core(self, work: Callable[[Connection], T]) -> T:
+        """Do what :meth:`read` does for `work` that needs a whole ``Connection``."""
         return self._persist(self._autocommit, work, repeatable=True)
 
     def _persist(self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool) -> T:
@@ -170,6 +180,101 @@ def _connected(engine: Engine) -> Connection:
         return engine.connect()
     except TypeError as error:  # what a driver says of an argument that it does not know
         raise InvalidRequestError(f"engine_options, connect_args: {error}") from error
+
+
+class DriverConnection:
+    """A SQLite connection of the driver's, as far as statements need one.
+
+    Args:
+        connection: with transactions left to us (``isolation_level=None``).
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def exec_driver_sql(self, statement: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute a text; `parameters` are a list for several rows."""
+        if isinstance(parameters, list):
+            return self._connection.executemany(statement, cast("list[Any]", parameters))
+        return self._connection.execute(statement, parameters)
+
+    def commit(self) -> None:
+        """End the transaction, if there is one."""
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        """Undo what is not committed."""
+        self._connection.rollback()
+
+
+class DriverSession(Session):
+    """Runs functions on the driver's own connection to a SQLite database, in one thread.
+
+    SQLAlchemy opens the connection and compiles the statements. What it adds to each execution
+    would be a third of a lone save and of a small read, so that these go to the driver
+    directly; its ``echo`` and its engine events do not see them.
+
+    Nothing is attempted twice: SQLite's own waiting for a lock takes the place of that.
+
+    Args:
+        engine: of a SQLite URL, whose transactions SQLAlchemy does not begin.
+        begin: a statement that begins a transaction.
+        patience: as for :class:`Session`.
+    """
+
+    def __init__(self, engine: Engine, *, begin: str, patience: float) -> None:
+        super().__init__(engine, time.sleep, begin=begin, keep=True, attempts=1, patience=patience)
+        self._begin_statement = begin
+        self._driver: DriverConnection | None = None
+
+    def transact(self, work: Callable[[Executor], T], *, repeatable: bool) -> T:
+        """Run `work` in a transaction and commit it; see :meth:`Session.transact`."""
+        stored: bool | None = False
+        driver: DriverConnection | None = None
+        try:
+            driver = self._opened()
+            driver.exec_driver_sql(self._begin_statement)
+            result = work(driver)
+            stored = None
+            driver.commit()
+        except VENDOR_ERRORS as error:
+            if stored is None and is_rolled_back(error):
+                stored = False
+            self._undo(driver)
+            raise TransactionFailedError(error, stored=stored) from error
+        except BaseException:
+            self._undo(driver)
+            raise
+        return result
+
+    def read(self, work: Callable[[Executor], T]) -> T:
+        """Run `work`, which only reads; see :meth:`Session.read`."""
+        try:
+            return work(self._opened())
+        except VENDOR_ERRORS as error:
+            raise TransactionFailedError(error, stored=False) from error
+
+    def single(self, work: Callable[[Executor], T]) -> T:
+        """Run `work` in a transaction: SQLite has no use for statements that commit themselves."""
+        return self.transact(work, repeatable=True)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._driver = None
+        super().close()
+
+    def _opened(self) -> DriverConnection:
+        if self._driver is None:
+            if self._kept is None:
+                self._kept = _connected(self.engine)
+            self._driver = DriverConnection(cast("Any", self._kept.connection.driver_connection))
+        return self._driver
+
+    @staticmethod
+    def _undo(driver: DriverConnection | None) -> None:
+        if driver is not None:
+            with contextlib.suppress(*VENDOR_ERRORS):  # what matters is the error before it
+                driver.rollback()
 
 
 class _CommitFailedError(Exception):

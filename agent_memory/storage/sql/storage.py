@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
-from sqlalchemy import Connection
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError, StorageError
 from agent_memory.messages import ChatKey
@@ -20,6 +19,7 @@ from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.sql import layout, reading
 from agent_memory.storage.sql.appends import Appender
 from agent_memory.storage.sql.at_once import AtOnce
+from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.engines import Durability, EngineOptions
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.limits import max_body_bytes
@@ -73,7 +73,9 @@ class SqlChatStorage(ChatStorage):
             for the disk, and the last ones may be lost in a power cut, never in a crash of the
             process (https://www.sqlite.org/pragma.html#pragma_synchronous).
         engine_options: passed on to SQLAlchemy's ``create_engine`` (SQLite) or
-            ``create_async_engine``, such as ``{"pool_size": 20}``.
+            ``create_async_engine``, such as ``{"pool_size": 20}``. On SQLite ``echo`` and
+            engine events see how tables are made, not the statements of saves and reads, which
+            go to the driver directly.
 
     Raises:
         InvalidRequestError: an argument is none of these.
@@ -155,7 +157,7 @@ class SqlChatStorage(ChatStorage):
         runner = make_runner(self._target, self._options)
         try:
             migrating = partial(layout.migrate, tables=self._tables, migrations=layout.MIGRATIONS)
-            return await runner.write(migrating)
+            return await runner.write_core(migrating)
         finally:
             await runner.close()
 
@@ -169,7 +171,7 @@ class SqlChatStorage(ChatStorage):
         runner = make_runner(self._target, self._options)
         try:
             await self._prepare(runner)
-            max_bytes = await runner.read(max_body_bytes)
+            max_bytes = await runner.read_core(max_body_bytes)
         except BaseException:
             await runner.close()
             raise
@@ -182,7 +184,7 @@ class SqlChatStorage(ChatStorage):
 
     async def _prepare(self, runner: Runner) -> None:
         ready = partial(layout.is_ready, tables=self._tables)
-        if await runner.read(ready):
+        if await runner.read_core(ready):
             return
         if not self._create_tables:
             raise StorageError(
@@ -190,8 +192,8 @@ class SqlChatStorage(ChatStorage):
                 "is False; make the tables once by opening a store with create_tables=True"
             )
         creating = partial(layout.create_tables, tables=self._tables)
-        await runner.write(creating, repeatable=True)
-        await runner.read(ready)
+        await runner.write_core(creating, repeatable=True)
+        await runner.read_core(ready)
 
     async def _close(self) -> None:
         opened, self._opened_parts = self._opened_parts, None
@@ -248,7 +250,7 @@ class SqlChatStorage(ChatStorage):
 
     async def _write(
         self,
-        work: Callable[[Connection, Statements], T],
+        work: Callable[[Executor, Statements], T],
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
@@ -260,7 +262,7 @@ class SqlChatStorage(ChatStorage):
         )
 
     async def _query(
-        self, work: Callable[[Connection, Statements], T], *, key: ChatKey | None = None
+        self, work: Callable[[Executor, Statements], T], *, key: ChatKey | None = None
     ) -> T:
         await self._ready()
         opened = self._parts()

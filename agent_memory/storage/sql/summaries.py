@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
-
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
+from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.reading import lock
 from agent_memory.storage.sql.statements import Statements
 from agent_memory.storage.summary_store import SummaryStore
@@ -22,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def save(
-    connection: Connection,
+    connection: Executor,
     statements: Statements,
     key: ChatKey,
     record: SummaryRecord,
@@ -45,7 +44,7 @@ def save(
     return True
 
 
-def load(connection: Connection, statements: Statements, key: ChatKey) -> SummaryRecord | None:
+def load(connection: Executor, statements: Statements, key: ChatKey) -> SummaryRecord | None:
     """Return the newest record, or None.
 
     Raises:
@@ -59,7 +58,7 @@ def load(connection: Connection, statements: Statements, key: ChatKey) -> Summar
 
 
 def list_readable(
-    connection: Connection, statements: Statements, key: ChatKey
+    connection: Executor, statements: Statements, key: ChatKey
 ) -> list[SummaryRecord]:
     """Return all records that can be read, oldest first."""
     readable: list[SummaryRecord] = []
@@ -72,7 +71,7 @@ def list_readable(
     return readable
 
 
-def forget(connection: Connection, statements: Statements, key: ChatKey) -> int:
+def forget(connection: Executor, statements: Statements, key: ChatKey) -> int:
     """Remove all records of a chat and return how many there were."""
     head = lock(connection, statements, key)
     return 0 if head is None else statements.records.drop.run(connection, {"chat": head.number})
