@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 import leaks
+import matrix
 from emulators import (  # noqa: F401  (fixtures, used by their names)
     aws_credentials,
     dynalite_endpoint,
@@ -21,19 +20,15 @@ from emulators import (  # noqa: F401  (fixtures, used by their names)
 from engines import (  # noqa: F401  (as above)
     mariadb_server,
     mariadb_url,
+    postgres_database,
     postgres_server,
     postgres_url,
 )
 from soak_report import SoakReport
 
-# No deadlines: what a test takes says more about the machine than about the code. In CI the
-# examples are the same every time; everywhere else the search goes on.
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
-settings.load_profile("ci" if "CI" in os.environ else "here")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    matrix.add_option(parser)
     parser.addoption(
         "--soak-report", type=Path, metavar="FILE", help="write the figures of soak tests there"
     )
@@ -44,7 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if page is not None:
         config.pluginmanager.register(SoakReport(page))
     config.addinivalue_line("markers", "leaves_things: what it leaves behind is meant to stay")
+    matrix.configure(config)
     leaks.watch_event_loops()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    matrix.select(config, items)
 
 
 @pytest.hookimpl(wrapper=True)

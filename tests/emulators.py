@@ -107,7 +107,26 @@ def dynalite_endpoint(aws_credentials: None) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session", params=["moto", "dynalite"])
+def _quick_emulator() -> str:
+    if "AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT" in os.environ:
+        return "moto"
+    try:
+        dynalite_command()
+    except EngineMissingError:
+        return "moto"
+    return "dynalite"
+
+
+QUICK = _quick_emulator()
+"""The emulator for all tests: dynalite, which answers several times quicker, or else moto."""
+
+
+def _emulator(name: str) -> object:
+    mark = pytest.mark.matrix(but="differs_by_engine")
+    return pytest.param(name, marks=() if name == QUICK else mark)
+
+
+@pytest.fixture(scope="session", params=[_emulator("moto"), _emulator("dynalite")])
 def dynamodb_endpoint(request: pytest.FixtureRequest) -> str:
     """The URL of an emulator of DynamoDB, of each in turn."""
     return request.getfixturevalue(f"{request.param}_endpoint")
@@ -115,13 +134,8 @@ def dynamodb_endpoint(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def quick_dynamodb_endpoint(request: pytest.FixtureRequest) -> str:
-    """The URL of one emulator: dynalite, which answers several times quicker, or else moto."""
-    named = "AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT" in os.environ
-    try:
-        dynalite_command()
-    except EngineMissingError:
-        named = True
-    return request.getfixturevalue("moto_endpoint" if named else "dynalite_endpoint")
+    """The URL of the emulator that answers quicker."""
+    return request.getfixturevalue(f"{QUICK}_endpoint")
 
 
 @pytest.fixture

@@ -163,7 +163,6 @@ async def _walk(steps):
     return walk
 
 
-@settings(max_examples=100, deadline=None)
 @given(_STEPS)
 def test_whatever_happens_views_and_counts_are_right(steps):
     """Two managers, four runs, lost answers, foreign messages, trims and restarts."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory import turns
@@ -37,7 +37,6 @@ def flattened(messages):
 
 
 @given(history=ANY_HISTORY, provider=PROVIDERS)
-@settings(max_examples=300)
 def test_a_repaired_history_has_no_violations(history, provider):
     """Nothing that the provider would refuse is left."""
     assert validate(repair(history, provider), provider) == []
@@ -67,7 +66,6 @@ def test_the_history_itself_stays_as_it_is(history, provider):
 
 
 @given(history=ANY_HISTORY, provider=PROVIDERS, data=st.data())
-@settings(max_examples=300)
 def test_views_grow_only_at_their_end(history, provider, data):
     """The view of a prefix begins the view of the whole, but for an exchange that is open."""
     stop = data.draw(st.integers(0, len(history)))

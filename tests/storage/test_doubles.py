@@ -40,6 +40,7 @@ def doubles():
     return CountingChatStorage(FlakyChatStorage(GatedChatStorage(slow)))
 
 
+@pytest.mark.matrix(but="differs_by_engine")
 class TestDoubles(ChatStorageTests):
     @pytest.fixture
     def make_storage(self):

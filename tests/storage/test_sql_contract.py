@@ -34,6 +34,7 @@ class TestSqliteFile(SqlContract):
         return functools.partial(SqlChatStorage, f"sqlite:///{tmp_path / 'chats.db'}")
 
 
+@pytest.mark.matrix(but="differs_by_engine")
 class TestSqliteMemory(SqlContract):
     @pytest.fixture
     def make_storage(self):
@@ -46,6 +47,7 @@ class TestPostgres(SqlContract):
         return functools.partial(SqlChatStorage, postgres_url)
 
 
+@pytest.mark.matrix(but="differs_by_engine")
 class TestMariaDb(SqlContract):
     @pytest.fixture
     def make_storage(self, mariadb_url):

@@ -19,7 +19,7 @@ from agent_memory import InvalidRequestError, SqlChatStorage, StorageUnavailable
 from agent_memory.testing import ChatStorageTests
 
 
-@pytest.mark.soak  # the whole contract once more; the ways that differ are tested below
+@pytest.mark.matrix(but="differs_by_engine")
 class TestCallersSqliteEngine(ChatStorageTests):
     @pytest.fixture
     def make_storage(self, tmp_path):
@@ -30,7 +30,7 @@ def engine_store(url):
     return SqlChatStorage(create_engine(url, poolclass=NullPool))  # nothing to dispose of
 
 
-@pytest.mark.soak  # the whole contract once more; the ways that differ are tested below
+@pytest.mark.matrix(but="differs_by_engine")
 class TestCallersAsyncPostgresEngine(ChatStorageTests):
     serves_any_loop = False
 

@@ -64,6 +64,7 @@ def encrypting_store():
     return TransformingChatStorage(InMemoryChatStorage(), encrypt, decrypt)
 
 
+@pytest.mark.matrix
 class TestIdentity(ChatStorageTests):
     @pytest.fixture
     def make_storage(self):
@@ -78,6 +79,7 @@ class TestEncryption(ChatStorageTests):
         return encrypting_store
 
 
+@pytest.mark.matrix
 class TestSummarizingAroundEncryption(ChatStorageTests):
     """A wrapper of a wrapper that holds views: the trigger is never reached here."""
 

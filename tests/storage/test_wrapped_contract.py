@@ -101,10 +101,12 @@ class Transformed:
         return functools.partial(transforming, make_inner)
 
 
+@pytest.mark.matrix
 class TestSummarizedMemory(Summarized, OnMemory):
     pass
 
 
+@pytest.mark.matrix
 class TestSummarizedFiles(Summarized, OnFiles):
     pass
 
@@ -117,19 +119,21 @@ class TestSummarizedPostgres(Summarized, OnPostgres):
     pass
 
 
+@pytest.mark.matrix
 class TestSummarizedMariaDb(Summarized, OnMariaDb):
     pass
 
 
+@pytest.mark.matrix
 class TestSummarizedDynamoDb(Summarized, OnDynamoDb):
     pass
 
 
-@pytest.mark.soak  # around memory, and around other wrappers, it runs in tests/summarizing
+@pytest.mark.matrix
 class TestTransformedFiles(Transformed, OnFiles):
     pass
 
 
-@pytest.mark.soak  # as above
+@pytest.mark.matrix
 class TestTransformedSqlite(Transformed, OnSqlite):
     pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory import ConversationMessage, InvalidSummaryError, LogSlice, SummaryRecord
@@ -92,7 +92,6 @@ def disorder_free_limits(view, limit):
     assert shown[-1:] == whole[-1:]
 
 
-@settings(max_examples=150, deadline=None)
 @given(history=st.one_of(histories(), mixtures()), data=st.data())
 def test_every_message_is_shown_once_or_went_into_a_summary(history, data):
     """Whatever is answered, whenever: promise 2 for the pure state, in all four shapes."""

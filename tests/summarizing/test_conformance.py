@@ -45,12 +45,14 @@ class Around(ChatStorageTests):
     saves_per_process = 50
 
 
+@pytest.mark.matrix
 class TestAroundMemory(Around):
     @pytest.fixture
     def make_storage(self):
         return partial(around, InMemoryChatStorage)
 
 
+@pytest.mark.matrix
 class TestAroundWrappers(Around):
     @pytest.fixture
     def make_storage(self):

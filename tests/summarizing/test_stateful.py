@@ -160,9 +160,7 @@ class Chats(RuleBasedStateMachine):
 quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 TestChats = Chats.TestCase
-TestChats.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=quiet
-)
+TestChats.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=quiet)
 
 
 @pytest.mark.soak

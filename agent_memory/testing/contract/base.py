@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence, Sized
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import pytest
 import pytest_asyncio
@@ -22,6 +22,21 @@ KEY: Final = ChatKey("user", "session", "agent")
 """The chat that tests use when any will do."""
 
 START: Final = datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=UTC)
+
+
+_Test = TypeVar("_Test", bound=Callable[..., Any])
+
+
+def differs_by_engine(test: _Test) -> _Test:
+    """Mark a test of what an engine may do in its own way: order, ids, sizes, locks, races.
+
+    It is for stores that share their code with one that runs the whole contract: a class of
+    tests that has no time for more can pick the functions with the attribute
+    ``differs_by_engine``. (An attribute, since a pytest mark has to be registered by whoever
+    runs the suite.)
+    """
+    test.__dict__["differs_by_engine"] = True
+    return test
 
 
 class ContractBase:

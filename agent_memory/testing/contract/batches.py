@@ -13,6 +13,7 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.base import (
     ContractBase,
     contents,
+    differs_by_engine,
     ids,
     positions,
     raw,
@@ -42,6 +43,7 @@ class BatchTests(ContractBase):
         await storage.save_chat_messages(*ids(), generated)
         assert await raw(storage) == batch
 
+    @differs_by_engine
     async def test_c16_a_message_saved_twice_is_stored_once(self, storage: ChatStorage) -> None:
         """The second save of a message returns the stored one, at its old position."""
         message = user("once")
@@ -60,6 +62,7 @@ class BatchTests(ContractBase):
         assert positions(retried) == [1, 2, 3, 4, 5]
         assert await raw(storage) == batch
 
+    @differs_by_engine
     async def test_c16_a_batch_that_overlaps_stores_what_is_new(
         self, storage: ChatStorage
     ) -> None:
@@ -109,6 +112,7 @@ class BatchTests(ContractBase):
         assert await save(storage, again) == [first]
         assert await raw(storage) == [first]
 
+    @differs_by_engine
     @pytest.mark.parametrize("changed", ["role", "content", "extra"])
     async def test_c16_another_payload_under_one_id_is_a_conflict(
         self, storage: ChatStorage, changed: str
@@ -123,6 +127,7 @@ class BatchTests(ContractBase):
         assert caught.value.stored is False
         assert await raw(storage) == [first]
 
+    @differs_by_engine
     async def test_c16_a_conflict_in_a_batch_stores_nothing_of_it(
         self, storage: ChatStorage
     ) -> None:
@@ -143,6 +148,7 @@ class BatchTests(ContractBase):
             await save(storage, first, user("two", id=first.id))
         assert await raw(storage) == []
 
+    @differs_by_engine
     async def test_c16_one_id_in_two_chats_is_two_messages(self, storage: ChatStorage) -> None:
         """Ids are unique within a chat, not across chats."""
         message = user("shared")

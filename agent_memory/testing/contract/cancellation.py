@@ -12,6 +12,7 @@ from agent_memory.testing.contract.base import (
     ContractBase,
     contents,
     counted,
+    differs_by_engine,
     ids,
     positions,
     raw,
@@ -24,6 +25,7 @@ from agent_memory.testing.contract.base import (
 class CancellationTests(ContractBase):
     """Case C22: cancelled at any await."""
 
+    @differs_by_engine
     async def test_c22_a_cancelled_save_is_whole_or_nothing(self, storage: ChatStorage) -> None:
         """Wherever a batch is cancelled, nothing is in flight and the next save is right."""
         expected = await _cancel_everywhere(storage, _cancel_once, self.cancelled_steps)
@@ -65,6 +67,7 @@ class CancellationTests(ContractBase):
             listed = {info.key.agent_id async for info in storage.list_chats()}
             assert (agent in listed) == bool(stored)
 
+    @differs_by_engine
     async def test_c22_a_save_cancelled_among_others_takes_none_with_it(
         self, storage: ChatStorage
     ) -> None:
@@ -80,6 +83,7 @@ class CancellationTests(ContractBase):
             assert set(messages[:4] + messages[5:]) <= set(stored)
             assert positions(stored) == counted(1, len(stored))
 
+    @differs_by_engine
     async def test_c22_a_cancelled_trim_is_whole_or_nothing(self, storage: ChatStorage) -> None:
         """Forgetting is cancelled as safely as saving."""
         await save(storage, user("0"))

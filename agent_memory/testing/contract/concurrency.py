@@ -21,6 +21,7 @@ from agent_memory.testing.contract.base import (
     MakeStorage,
     contents,
     counted,
+    differs_by_engine,
     ids,
     positions,
     raw,
@@ -36,11 +37,13 @@ _PROCESS_SECONDS = 240
 class ConcurrencyTests(ContractBase):
     """Many callers at once."""
 
+    @differs_by_engine
     async def test_c19_many_first_saves_to_a_new_chat(self, storage: ChatStorage) -> None:
         """Twenty tasks create the chat together and all their messages are there."""
         results = await asyncio.gather(*(save(storage, message) for message in users(20)))
         _assert_all_stored(await raw(storage), results)
 
+    @differs_by_engine
     async def test_c19_a_hundred_saves_at_once(self, storage: ChatStorage) -> None:
         """Each save gets a position of its own, from 1 to 100."""
         await save(storage, user("first"))
@@ -58,6 +61,7 @@ class ConcurrencyTests(ContractBase):
             assert positions(stored) == counted(first, first + 4)
         _assert_all_stored(await raw(storage), results)
 
+    @differs_by_engine
     async def test_c19_saves_to_many_chats_at_once(self, storage: ChatStorage) -> None:
         """Chats do not get into each other's way, each keeps its order."""
         keys = [ChatKey("user", "session", f"agent {number}") for number in range(16)]
@@ -72,6 +76,7 @@ class ConcurrencyTests(ContractBase):
             assert contents(stored) == contents(users(6))
             assert positions(stored) == counted(1, 6)
 
+    @differs_by_engine
     async def test_c16_one_message_saved_by_many_at_once_is_stored_once(
         self, storage: ChatStorage
     ) -> None:
@@ -81,6 +86,7 @@ class ConcurrencyTests(ContractBase):
         assert [positions(result) for result in results] == [[1]] * 10
         assert await raw(storage) == [message]
 
+    @differs_by_engine
     async def test_a_conflict_fails_alone(self, storage: ChatStorage) -> None:
         """Of saves at the same moment only the one that conflicts is refused."""
         known = user("known")
@@ -96,6 +102,7 @@ class ConcurrencyTests(ContractBase):
         assert isinstance(results[10], BaseException)
         assert sorted(contents(await raw(storage))) == sorted(["known", *contents(good)])
 
+    @differs_by_engine
     async def test_readers_never_see_half_a_batch(self, storage: ChatStorage) -> None:
         """While batches of four are saved, every read gives a multiple of four."""
 
@@ -110,6 +117,7 @@ class ConcurrencyTests(ContractBase):
             await asyncio.sleep(0)
         await writer
 
+    @differs_by_engine
     async def test_c63_threads_with_loops_of_their_own(self, storage: ChatStorage) -> None:
         """Ten threads that each call ``asyncio.run`` share one storage object."""
         self._skip_if_tied_to_a_loop()
@@ -136,6 +144,7 @@ class ConcurrencyTests(ContractBase):
         assert contents(await raw(storage)) == ["there", "here", "there again"]
         await storage.aclose()
 
+    @differs_by_engine
     async def test_c63_a_loop_that_ends_leaves_no_save_in_flight(
         self, storage: ChatStorage
     ) -> None:
@@ -155,6 +164,7 @@ class ConcurrencyTests(ContractBase):
         assert positions(stored) == counted(1, len(stored))
         assert positions(await save(storage, user("after"))) == [len(stored) + 1]
 
+    @differs_by_engine
     async def test_c20_two_processes_save_to_one_chat(
         self, storage: ChatStorage, make_storage: MakeStorage
     ) -> None:

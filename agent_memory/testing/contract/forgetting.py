@@ -17,6 +17,7 @@ from agent_memory.testing.contract.base import (
     ContractBase,
     contents,
     counted,
+    differs_by_engine,
     ids,
     positions,
     raw,
@@ -60,6 +61,7 @@ class ForgettingTests(ContractBase):
         assert [entry.position for entry in log] == [4, 5, 6]
         assert log[1] == kept
 
+    @differs_by_engine
     async def test_positions_go_on_after_a_trim(self, storage: ChatStorage) -> None:
         """The next message follows the last one there ever was."""
         await save(storage, *users(5))
@@ -79,6 +81,7 @@ class ForgettingTests(ContractBase):
         assert [info async for info in storage.list_chats()] == []
         assert await storage.delete_chat(*ids()) == 0
 
+    @differs_by_engine
     async def test_positions_are_never_reused_after_a_delete(self, storage: ChatStorage) -> None:
         """A chat that begins anew goes on counting, above its floor."""
         await save(storage, *users(5))
@@ -133,6 +136,7 @@ class ForgettingTests(ContractBase):
             assert gone == max(0, before - keep)
             assert positions(chat.messages) == counted(chat.floor + 1, total)
 
+    @differs_by_engine
     async def test_readers_meet_no_gap_while_a_chat_is_trimmed(self, storage: ChatStorage) -> None:
         """A read beside saves and trims gives floor + 1 to some last, never a mixture."""
 
@@ -150,6 +154,7 @@ class ForgettingTests(ContractBase):
             await asyncio.sleep(0)
         await writer
 
+    @differs_by_engine
     async def test_saves_and_trims_at_once_leave_no_gap(self, storage: ChatStorage) -> None:
         """Whatever order they take, every save has its place and what lives has no gap."""
         saves: list[asyncio.Task[list[ConversationMessage]]] = []
@@ -188,6 +193,7 @@ class ForgettingTests(ContractBase):
         assert positions(await raw(storage)) == [1, 2]
         assert positions(await raw(storage, gone)) == [4]
 
+    @differs_by_engine
     async def test_purge_takes_what_deletes_left(self, storage: ChatStorage) -> None:
         """A purged chat is unknown again; there is nothing left to purge."""
         await save(storage, *users(3))

@@ -10,7 +10,15 @@ import pytest
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import ContractBase, contents, ids, raw, save, user
+from agent_memory.testing.contract.base import (
+    ContractBase,
+    contents,
+    differs_by_engine,
+    ids,
+    raw,
+    save,
+    user,
+)
 
 # Ids that joining, path handling, collations and normalisation take for one another.
 _ALIKE: Final = (
@@ -41,18 +49,21 @@ _INVALID: Final = ("", "x" * 256, "é" * 128, "a\0b", "a\ud800b", None, 7, b"a")
 class KeyTests(ContractBase):
     """Chats are told apart by their three ids, exactly."""
 
+    @differs_by_engine
     async def test_c10_ids_that_look_alike_are_different_agents(
         self, storage: ChatStorage
     ) -> None:
         """No two spellings of an agent id share a chat."""
         await _isolated(storage, [ChatKey("u", "s", name) for name in _ALIKE])
 
+    @differs_by_engine
     async def test_c10_ids_that_look_alike_are_different_sessions(
         self, storage: ChatStorage
     ) -> None:
         """No two spellings of a session id share a chat."""
         await _isolated(storage, [ChatKey("u", name, "a") for name in _ALIKE])
 
+    @differs_by_engine
     async def test_c10_ids_that_look_alike_are_different_users(self, storage: ChatStorage) -> None:
         """No two spellings of a user id share a chat."""
         await _isolated(storage, [ChatKey(name, "s", "a") for name in _ALIKE])
@@ -61,6 +72,7 @@ class KeyTests(ContractBase):
         """Triples that join to the same text are different chats."""
         await _isolated(storage, list(_TRIPLES))
 
+    @differs_by_engine
     async def test_c10_forgetting_concerns_the_named_chat_alone(
         self, storage: ChatStorage
     ) -> None:

@@ -13,6 +13,7 @@ from agent_memory.testing.contract.base import (
     ContractBase,
     contents,
     counted,
+    differs_by_engine,
     ids,
     positions,
     raw,
@@ -26,6 +27,7 @@ from agent_memory.testing.contract.base import (
 class OrderTests(ContractBase):
     """Order, limits and paging."""
 
+    @differs_by_engine
     async def test_c13_saves_in_a_row_keep_their_order(self, storage: ChatStorage) -> None:
         """Many saves in a tight loop come back in the order they were made."""
         messages = users(self.saves_in_a_row)
@@ -52,6 +54,7 @@ class OrderTests(ContractBase):
         assert await storage.fetch_chat(*ids(), 2) == batch[-2:]
         assert await storage.fetch_all_chats("user", "session") == batch
 
+    @differs_by_engine
     async def test_c14_a_limit_gives_the_newest_oldest_first(self, storage: ChatStorage) -> None:
         """Of ten messages a limit of three gives the last three, in order."""
         batch = users(10)
@@ -114,6 +117,7 @@ class OrderTests(ContractBase):
         log = [entry async for entry in storage.iter_log(*ids(), after=205)]
         assert log == batch[205:]
 
+    @differs_by_engine
     async def test_a_stream_goes_on_while_the_chat_changes(self, storage: ChatStorage) -> None:
         """What is trimmed or saved meanwhile neither repeats nor hides what lives."""
         await save(storage, *users(450))
@@ -126,6 +130,7 @@ class OrderTests(ContractBase):
         assert seen == sorted(set(seen), key=lambda position: position or 0)
         assert seen[-51:] == counted(401, 451)
 
+    @differs_by_engine
     async def test_a_session_is_merged_by_running_maximum(self, storage: ChatStorage) -> None:
         """Agents are merged by the latest timestamp so far, ties by agent id."""
         one, two = ChatKey("user", "session", "one"), ChatKey("user", "session", "two")
@@ -182,6 +187,7 @@ class OrderTests(ContractBase):
         assert await storage.fetch_chat(*ids(), 5) == [last]
         assert await raw(storage) == [*batch, last]
 
+    @differs_by_engine
     async def test_a_limit_counts_messages_not_notes(self, storage: ChatStorage) -> None:
         """Notes at the end of the log take no place of a fetch's."""
         batch = users(3)
@@ -190,6 +196,7 @@ class OrderTests(ContractBase):
             await storage.save_note(*ids(), Note("run", {"number": number}))
         assert await storage.fetch_chat(*ids(), 2) == batch[1:]
 
+    @differs_by_engine
     async def test_the_read_hook_takes_the_oldest_or_newest_above_a_position(
         self, storage: ChatStorage
     ) -> None:

@@ -13,6 +13,7 @@ from agent_memory.testing.contract.base import (
     KEY,
     ContractBase,
     assert_same_messages,
+    differs_by_engine,
     ids,
     positions,
     record_at,
@@ -66,6 +67,7 @@ class SummaryRecordTests(ContractBase):
         assert positions(loaded.head) == [1]
         assert await records.list_summaries(KEY) == [record]
 
+    @differs_by_engine
     async def test_a_record_may_be_large(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:
@@ -75,6 +77,7 @@ class SummaryRecordTests(ContractBase):
         assert await records.save_summary(KEY, record, replaces=None)
         assert await records.load_summary(KEY) == record
 
+    @differs_by_engine
     async def test_the_newest_record_is_replaced_by_name(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:
@@ -102,6 +105,7 @@ class SummaryRecordTests(ContractBase):
         assert await records.save_summary(KEY, first, replaces=None) is False
         assert await records.list_summaries(KEY) == [first, second]
 
+    @differs_by_engine
     async def test_of_many_at_once_one_record_wins(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:
@@ -146,6 +150,7 @@ class SummaryRecordTests(ContractBase):
         assert await records.save_summary(KEY, record_at(stored[:3], 3), replaces=None) is False
         assert await records.save_summary(KEY, record_at(stored[:2], 3), replaces=None) is False
 
+    @differs_by_engine
     async def test_c39_a_late_record_of_a_deleted_chat_is_refused(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:

@@ -52,7 +52,7 @@ class TestDynamoDbAtLength(OnDynamoDb):
     pass
 
 
-@pytest.mark.soak  # the contract once more; what differs is tested in test_dynamodb.py
+@pytest.mark.matrix
 class TestDynamoDbExpiring(OnDynamoDb):
     """Nothing changes for messages that live for a day."""
 

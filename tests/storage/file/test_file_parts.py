@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 from file_support import IDS, KEY, fetched, log_of, problems, saved
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import (
@@ -62,7 +62,6 @@ def test_c10_awkward_ids_have_names_that_no_file_system_confuses():
 
 
 @given(st.lists(IDENTIFIERS, min_size=2, max_size=6, unique=True))
-@settings(deadline=None)
 def test_names_are_injective(identifiers):
     """Also where file systems fold them."""
     assert len({folded(name_of(one)) for one in identifiers}) == len(identifiers)
@@ -71,7 +70,6 @@ def test_names_are_injective(identifiers):
 @given(IDENTIFIERS)
 @example("con")
 @example("..")
-@settings(deadline=None)
 def test_a_name_is_safe_everywhere_and_gives_its_id_back(identifier):
     """Unless it is so long that a hash stands for the rest."""
     name = name_of(identifier)
@@ -122,7 +120,6 @@ async def test_strangers_in_the_directory_do_not_disturb(tmp_path):
 
 
 @given(st.lists(st.binary(max_size=30), max_size=12), st.integers(1, 9))
-@settings(deadline=None)
 def test_lines_are_the_same_forwards_and_backwards(parts, block):
     """With their places, whatever the blocks they are read in; a torn end is no line."""
     data = b"\n".join(part.replace(b"\n", b"") for part in parts)
@@ -148,7 +145,6 @@ def memory_source(data):
 
 
 @given(IDENTIFIERS, IDENTIFIERS, IDENTIFIERS, st.integers(0, 1 << 50))
-@settings(deadline=None)
 def test_a_header_comes_back_equal(user_id, session_id, agent_id, floor):
     """And is one line."""
     header = Header(ChatKey(user_id, session_id, agent_id), floor)
@@ -158,7 +154,6 @@ def test_a_header_comes_back_equal(user_id, session_id, agent_id, floor):
 
 
 @given(st.integers(0, 1000), st.integers(1, 255))
-@settings(deadline=None)
 def test_a_damaged_header_never_says_something_else(at, flip):
     """It is the header, or none, or refused as a newer version's."""
     header = Header(ChatKey("user", "session", "agent"), 17)

@@ -1,0 +1,58 @@
+"""What `make test` leaves to `make matrix`: tests that differ from others in their engine alone.
+
+``@pytest.mark.matrix`` on a test, a class or a parameter: it runs with ``--matrix`` alone.
+``@pytest.mark.matrix(but="differs_by_engine")``: the same, but for functions with this attribute
+(of the contract: those about order, ids, sizes, locks, races), which always run.
+
+A test that is named (``FILE::TEST``) runs in any case.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+MARKER = "matrix(but=ATTRIBUTE): left to `make matrix`, unless the function has the attribute"
+EXAMPLES = {"test": 25, "matrix": 200}
+
+
+def add_option(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--matrix", action="store_true", help="every test on every engine; what `make matrix` runs"
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Register the marker, and have hypothesis make as many examples as the run is for."""
+    config.addinivalue_line("markers", MARKER)
+    # No deadlines: what a test takes says more about the machine than about the code. In CI the
+    # examples are the same every time; everywhere else the search goes on.
+    for name, count in EXAMPLES.items():
+        settings.register_profile(
+            name,
+            max_examples=count,
+            deadline=None,
+            derandomize="CI" in os.environ,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    settings.load_profile("matrix" if config.getoption("--matrix") else "test")
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what this run leaves to the matrix."""
+    if config.getoption("--matrix") or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if _is_for_the_matrix(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not _is_for_the_matrix(item)]
+
+
+def _is_for_the_matrix(item: pytest.Item) -> bool:
+    function = getattr(item, "function", None)
+    return any(
+        not getattr(function, mark.kwargs.get("but", ""), False)
+        for mark in item.iter_markers("matrix")
+    )
