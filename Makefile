@@ -8,17 +8,23 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Each of so many processes has engines of its own.
 JOBS ?= auto --maxprocesses 4
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Tests start processes by the hundred: where nothing compiled may be kept, which container images
+# like to say, each of them would compile SQLAlchemy again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak breakages lint bench build engines adapters clean
+.PHONY: help demo test test-adapters matrix soak breakages lint bench build engines adapters clean
 
 help:
-	@echo "make demo       the main job on a real conversation"
-	@echo "make test       all tests, on every engine there is"
-	@echo "make soak       the tests with large counts (slow)"
-	@echo "make breakages  deliberate breakages, each of which some test must notice"
-	@echo "make lint       ruff, mypy, pyright"
-	@echo "make bench      the benchmarks"
-	@echo "make build      the wheel, into dist/"
+	@echo "make demo           the main job on a real conversation"
+	@echo "make test           the tests, on every engine there is"
+	@echo "make test-adapters  the adapters with their frameworks' packages"
+	@echo "make matrix         every test on every engine, 200 random examples each (slow)"
+	@echo "make soak           the tests with large counts (slow)"
+	@echo "make breakages      deliberate breakages, each of which some test must notice"
+	@echo "make lint           ruff, mypy, pyright"
+	@echo "make bench          the benchmarks"
+	@echo "make build          the wheel, into dist/"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,11 +45,17 @@ engines: $(VENV)/.has-test
 adapters: $(BIN)/python
 	$(BIN)/python tests/adapters/environments.py
 
-test: engines adapters
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+test: engines
+	$(PYTEST) $(ARGS)
+
+test-adapters: engines adapters
+	$(PYTEST) -m adapters $(ARGS)
+
+matrix: engines
+	$(PYTEST) --matrix $(ARGS)
 
 soak: engines
-	$(BIN)/python -m pytest -m soak --timeout 3600 --soak-report=benchmarks/README.md $(ARGS)
+	$(BIN)/python -m pytest --matrix -m soak --timeout 3600 --soak-report=benchmarks/README.md $(ARGS)
 
 # ARGS="view" for those of an area, or with a word in their sentence
 breakages: engines

@@ -23,6 +23,7 @@ def test_every_directory_of_tests_has_its_framework():
     assert directories == FRAMEWORKS.keys()
 
 
+@pytest.mark.adapters
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_adapter_works_with_the_real_package(framework):

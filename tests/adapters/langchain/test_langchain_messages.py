@@ -6,7 +6,7 @@ import dataclasses
 import enum
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
@@ -144,7 +144,6 @@ messages = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(messages, max_size=3))
 def test_any_messages_come_back_equal(given_messages):
     """Whatever LangChain can hold of plain data, it gets back."""

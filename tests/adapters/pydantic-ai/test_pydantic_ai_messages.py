@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai import ModelMessagesTypeAdapter
 from pydantic_ai.messages import (
@@ -187,7 +187,6 @@ messages = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(messages)
 def test_any_messages_come_back_equal(given_messages):
     """Whatever ModelMessagesTypeAdapter can dump."""
