@@ -9,6 +9,7 @@ import pytest
 from sql_tools import IDS, ask, change, contents, executed, user
 
 from agent_memory import (
+    ChatKey,
     MessageTooLargeError,
     Note,
     SqlChatStorage,
@@ -131,6 +132,43 @@ async def test_two_new_messages_under_one_id_in_a_group(storage):
             assert contents(result) == [kept]
         else:
             assert isinstance(result, StorageConflictError)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyError("x")])
+async def test_c106_an_error_among_those_done_one_by_one_is_told_to_the_rest(
+    storage, monkeypatch, error
+):
+    """Whatever it is: nobody waits for ever, and who was told of no error is stored."""
+    await save(storage, 1, user("first", id="known"))
+    parts, real, done = storage._parts(), appends.append_known, []
+
+    def third_fails(*arguments):
+        done.append(arguments)
+        if len(done) == 3:
+            raise error
+        return real(*arguments)
+
+    monkeypatch.setattr(appends, "append_known", third_fails)
+    messages = [user("first", id="known"), *map(user, ["one", "two", "three"])]
+    group = [
+        appends.PendingAppend(parts.codec.encode(ChatKey(*chat(1)), [message]), parts.appender)
+        for message in messages
+    ]
+    await parts.runner._submit(
+        lambda session: parts.appender.commit(session, group), None
+    ).settled()
+    assert all(pending.reply.is_answered for pending in group)
+    told = [await outcome_of(pending.reply) for pending in group]
+    assert [entry.content for log in told[:2] for entry in log.entries] == ["first", "one"]
+    assert [type(outcome) for outcome in told[2:]] == [type(error)] * 2
+    assert contents(await storage.fetch_chat(*chat(1))) == ["first", "one"]
+
+
+async def outcome_of(reply):
+    try:
+        return await reply.settled()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
+        return error
 
 
 REFUSALS = {

@@ -6,7 +6,14 @@ import asyncio
 
 import pytest
 
-from agent_memory.testing import CountingChatStorage, ScriptedSummarizer, blind_cut
+from agent_memory import StorageUnavailableError
+from agent_memory.testing import (
+    CountingChatStorage,
+    FlakyChatStorage,
+    GatedChatStorage,
+    ScriptedSummarizer,
+    blind_cut,
+)
 from rig import IDS, KEY, Rig, call, dialogue, names, result, system, user, violations
 
 
@@ -179,3 +186,45 @@ async def test_c62_thousands_of_chats_through_a_hundred_buffers(count):
         assert violations(view, await rig.raw(ids)) == []
     assert len(summarizer.calls) == calls
     assert len(rig.storage._views._buffers._by_key) == rig.storage.buffered_chats == 100
+
+
+# ------------------------------------------------------------------------- C106
+
+
+async def with_a_lost_answer(storage):
+    """A worker that asks for no others' messages, one of whose saves was not answered."""
+    flaky = FlakyChatStorage(storage)
+    rig = Rig(GatedChatStorage(flaky), shared=False)
+    await rig.active(7)
+    flaky.fail("after")
+    with pytest.raises(StorageUnavailableError):
+        await rig.save(user(id="lost answer"))
+    return rig
+
+
+async def test_c106_a_read_that_fails_after_a_lost_answer_is_made_again(reopen, monkeypatch):
+    """Nobody else would tell that the message is stored: the view stays stale until it is read."""
+    rig = await with_a_lost_answer(reopen())
+
+    async def fail(*_arguments, **_options):
+        raise StorageUnavailableError("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.inner, "_read", fail)
+        with pytest.raises(StorageUnavailableError):
+            await rig.view()
+    assert names(await rig.view())[-1] == "lost answer"
+    await conserved(rig)
+
+
+async def test_c106_a_read_cancelled_after_a_lost_answer_is_made_again(reopen):
+    """A cancellation ends the read as an error does."""
+    rig = await with_a_lost_answer(reopen())
+    gate = rig.inner.hold("read")
+    fetching = asyncio.create_task(rig.view())
+    await gate.reached()
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert names(await rig.view())[-1] == "lost answer"
+    await conserved(rig)

@@ -118,6 +118,20 @@ class SummaryRecordTests(ContractBase):
         assert sorted(won) == [False] * 9 + [True]
         assert await records.load_summary(KEY) == rivals[won.index(True)]
 
+    async def test_c106_of_many_that_replace_one_record_at_once_one_wins(
+        self, storage: ChatStorage, records: SummaryStore
+    ) -> None:
+        """Ten successors of one record: one is stored, and nine leave it in place."""
+        stored = await save(storage, *users(4))
+        first = record_at(stored[:2])
+        await records.save_summary(KEY, first, replaces=None)
+        rivals = [record_at(stored) for _ in range(10)]
+        won = await asyncio.gather(
+            *(records.save_summary(KEY, rival, replaces=first.id) for rival in rivals)
+        )
+        assert sorted(won) == [False] * 9 + [True]
+        assert await records.list_summaries(KEY) == [first, rivals[won.index(True)]]
+
     async def test_a_record_of_an_unknown_chat_is_refused(self, records: SummaryStore) -> None:
         """There is no log that the record could belong to."""
         never_stored = [user().placed(1, "agent")]

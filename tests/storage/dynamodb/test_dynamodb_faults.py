@@ -138,6 +138,19 @@ async def test_c16_a_batch_whose_fate_is_unknown_can_be_saved_again(make, proxy,
     assert len(await contents(storage)) == 101
 
 
+async def test_c106_parts_of_an_item_whose_fate_is_unknown_are_kept(make, proxy, impatient):
+    """The item may show: without its parts the message would be lost."""
+    storage = make()
+    await storage.save_chat_message(*IDS, user("first"))
+    message = large()
+    proxy.fail("PutItem", *[applies_then_cuts] * 99)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_message(*IDS, message)
+    assert caught.value.stored is None
+    proxy._faults.clear()
+    assert await contents(make(direct=True)) == ["first", message.content]
+
+
 async def test_an_unanswered_save_is_recognised_when_the_log_has_moved_on(storage, proxy, make):
     """Also when others have appended more ids since than an item knows."""
     other = make(direct=True)

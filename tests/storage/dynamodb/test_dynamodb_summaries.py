@@ -87,6 +87,23 @@ async def test_records_replace_each_other_in_order(storage, make):
     assert await items_of(storage, b"s") == []
 
 
+async def test_c106_a_record_that_another_replaced_meanwhile_is_not_replaced(
+    faulty, proxy, storage
+):
+    """Both saw the same newest record; the head is swapped only if it still names that one."""
+    old = record("old")
+    await storage.summaries().save_summary(KEY, old, replaces=None)
+    mine, others = record("mine", replaces=old.id), record("other's", replaces=old.id)
+
+    async def overtake():
+        assert await storage.summaries().save_summary(KEY, others, replaces=old.id) is True
+
+    proxy.fail("PutItem", first(overtake))
+    assert await faulty.summaries().save_summary(KEY, mine, replaces=old.id) is False
+    assert await storage.summaries().load_summary(KEY) == others
+    assert await storage.summaries().list_summaries(KEY) == [old, others]
+
+
 async def test_c39_a_summary_of_a_chat_that_was_deleted_meanwhile_is_refused(
     faulty, proxy, storage
 ):

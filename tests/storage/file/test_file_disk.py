@@ -27,6 +27,7 @@ from agent_memory.storage.file import queues as file_queues
 from agent_memory.storage.file import trimming as file_trimming
 from agent_memory.storage.file.lock import ChatLock, nobody_writes
 from agent_memory.storage.file.names import paths_of
+from agent_memory.testing.contract.base import record_at
 
 
 def user(content, **fields):
@@ -192,6 +193,43 @@ async def test_a_failed_sync_leaves_open_whether_the_messages_are_stored(tmp_pat
         assert [m.content for m in await storage.fetch_chat(*IDS)] == ["before", "one", "two"]
 
 
+async def test_c106_what_could_not_be_synced_is_taken_back(tmp_path, monkeypatch):
+    """The kernel may have dropped the bytes: neither readers nor the next save build on them."""
+
+    def fail(descriptor, durability):
+        raise OSError(5, "Input/output error")
+
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, user("before"))
+        size = log_of(tmp_path).stat().st_size
+        with monkeypatch.context() as broken:
+            broken.setattr(file_disk, "sync_file", fail)
+            with pytest.raises(StorageUnavailableError):
+                await storage.save_chat_messages(*IDS, [user("one"), user("two")])
+        assert log_of(tmp_path).stat().st_size == size
+        assert [m.content for m in await fetched(tmp_path)] == ["before"]
+        (other,) = await storage.save_chat_message(*IDS, user("other"))
+        assert other.position == 2
+    assert [m.content for m in await fetched(tmp_path)] == ["before", "other"]
+
+
+async def test_c106_a_record_that_could_not_be_synced_is_taken_back(tmp_path, monkeypatch):
+    """So it is with summary records: the chain goes on from the one before."""
+
+    def fail(descriptor, durability):
+        raise OSError(5, "Input/output error")
+
+    async with FileChatStorage(tmp_path) as storage:
+        stored = await storage.save_chat_messages(*IDS, [user(f"{n}") for n in range(4)])
+        records, first, second = storage.summaries(), record_at(stored[:2]), record_at(stored)
+        await records.save_summary(KEY, first, replaces=None)
+        with monkeypatch.context() as broken:
+            broken.setattr(file_disk, "sync_file", fail)
+            with pytest.raises(StorageUnavailableError):
+                await records.save_summary(KEY, second, replaces=first.id)
+        assert await records.list_summaries(KEY) == [first]
+
+
 async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp_path):
     """The error says whose lock it is; reading needs none."""
     await saved(tmp_path, [user("hello")])
@@ -333,6 +371,65 @@ async def test_nobody_writes_to_a_trimmed_file_before_its_name_is_on_the_disk(
     async with FileChatStorage(tmp_path) as storage:
         await storage.trim_chat(*IDS, 1)
     assert free == [False]
+
+
+class Order:
+    """Notes in which order files are brought to the disk, removed and given their names."""
+
+    def __init__(self, monkeypatch):
+        self.steps = []
+        for name in ("fdatasync", "fsync", "replace", "unlink"):
+            monkeypatch.setattr(os, name, self._noting(name, getattr(os, name)))
+
+    def _noting(self, name, real):
+        def note(first, *rest):
+            path = (DESCRIPTORS / str(first)).readlink() if isinstance(first, int) else first
+            self.steps.append((name.removeprefix("fdata").removeprefix("f"), Path(path).name))
+            return real(first, *rest)
+
+        return note
+
+
+async def test_c106_a_trimmed_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Else a crash would leave an empty file where the messages that are kept should be."""
+    assert descriptors() > 0
+    await saved(tmp_path, [user("one"), user("two")])
+    async with FileChatStorage(tmp_path) as storage:
+        order = Order(monkeypatch)
+        await storage.trim_chat(*IDS, 1)
+    new, session = log_of(tmp_path).name + ".tmp", log_of(tmp_path).parent.name
+    assert order.steps[-3:] == [("sync", new), ("replace", new), ("sync", session)]
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+async def test_c106_a_trim_removes_summaries_before_the_messages(tmp_path, monkeypatch, keep):
+    """And has that on the disk: after a crash nothing tells of what is gone."""
+    assert descriptors() > 0
+    async with FileChatStorage(tmp_path) as storage:
+        stored = await storage.save_chat_messages(*IDS, [user("one"), user("two")])
+        await storage.summaries().save_summary(KEY, record_at(stored), replaces=None)
+        order = Order(monkeypatch)
+        await storage.trim_chat(*IDS, keep)
+    log, session = log_of(tmp_path), log_of(tmp_path).parent.name
+    assert order.steps[:2] == [("unlink", "agent.summaries"), ("sync", session)]
+    assert ("replace", log.name + ".tmp") in order.steps[2:]
+
+
+async def test_c106_a_trim_that_fails_half_way_has_removed_the_summaries(tmp_path, monkeypatch):
+    """The messages are as they were; what told of those to be erased is gone already."""
+
+    def fail(*_args):
+        raise OSError(5, "Input/output error")
+
+    async with FileChatStorage(tmp_path) as storage:
+        stored = await storage.save_chat_messages(*IDS, [user("one"), user("two")])
+        await storage.summaries().save_summary(KEY, record_at(stored), replaces=None)
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "replace", fail)
+            with pytest.raises(StorageUnavailableError):
+                await storage.trim_chat(*IDS, 1)
+        assert [m.content for m in await storage.fetch_chat(*IDS)] == ["one", "two"]
+        assert await storage.summaries().list_summaries(KEY) == []
 
 
 async def test_with_durability_os_nothing_waits_for_the_disk(tmp_path, monkeypatch):
