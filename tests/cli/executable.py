@@ -1,17 +1,20 @@
-"""Running the command line as people do: the real command, in a process of its own."""
+"""Running the command line as people do; in a process of its own where that makes a difference."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import agent_memory
 from agent_memory import open_storage
+from agent_memory.cli.app import run as run_here
 
 ROOT = Path(agent_memory.__file__).parents[1]
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
@@ -22,7 +25,7 @@ def environment(**more):
 
 
 def run(*arguments, **more):
-    """Run a command with nobody at the terminal."""
+    """Run the real command in a process of its own, with nobody at the terminal."""
     return subprocess.run(
         [sys.executable, "-m", "agent_memory", *arguments],
         env=environment(**more),
@@ -35,18 +38,31 @@ def run(*arguments, **more):
 
 
 def done(*arguments, **more):
-    """Run a command that is to succeed; gives its output, in which nothing is a command."""
-    result = run(*arguments, **more)
-    assert result.returncode == 0, result.stderr
-    assert not CONTROL.search(result.stdout)
-    assert not CONTROL.search(result.stderr)
-    return result.stdout
+    """Run a command here that is to succeed; gives its output, in which nothing is a command."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2)]
+    with (
+        open(os.devnull) as nobody,  # noqa: PTH123  (no path of a test)
+        mock.patch.dict(os.environ, {"COLUMNS": "160", "NO_COLOR": "1", **more}),
+        mock.patch("sys.stdin", nobody),
+        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stderr(streams[1]),
+    ):
+        code = run_here(list(arguments))
+    output, errors = (_written(stream) for stream in streams)
+    assert code == 0, errors
+    assert not CONTROL.search(output)
+    assert not CONTROL.search(errors)
+    return output
+
+
+def _written(stream):
+    stream.flush()
+    return stream.buffer.getvalue().decode()
 
 
 def all_done(*commands, **more):
-    """Run commands that only look, some at a time; gives their outputs."""
-    with ThreadPoolExecutor(2) as executor:
-        return list(executor.map(lambda command: done(*command, **more), commands))
+    """Run commands here; gives their outputs."""
+    return [done(*command, **more) for command in commands]
 
 
 def with_store(url, work):

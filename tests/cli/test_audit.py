@@ -1,4 +1,4 @@
-"""The audit commands, through the real executable, on stores with hostile and huge content."""
+"""The audit commands, on stores with hostile and huge content."""
 
 from __future__ import annotations
 

@@ -15,26 +15,9 @@ from agent_memory import (
     FileChatStorage,
     InMemoryChatStorage,
     SqlChatStorage,
-    SummarizingChatStorage,
-    TransformingChatStorage,
 )
 from agent_memory.testing import ChatStorageTests
-
-
-async def failing_summarizer(history, keep_last):
-    raise ConnectionError("no model today")
-
-
-def summarizing(make_inner):
-    return SummarizingChatStorage(make_inner(), failing_summarizer, trigger_at=2, keep_last=1)
-
-
-def same(message):
-    return message
-
-
-def transforming(make_inner):
-    return TransformingChatStorage(make_inner(), same, same)
+from wrapped_stores import summarizing_in_vain, transforming
 
 
 class FewerCounts(ChatStorageTests):
@@ -92,7 +75,7 @@ class OnDynamoDb(FewerCounts):
 class Summarized:
     @pytest.fixture
     def make_storage(self, make_inner):
-        return functools.partial(summarizing, make_inner)
+        return functools.partial(summarizing_in_vain, make_inner)
 
 
 class Transformed:

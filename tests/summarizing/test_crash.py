@@ -8,17 +8,11 @@ from functools import partial
 
 import pytest
 
-from agent_memory import SummarizingChatStorage
 from agent_memory.storage.urls import open_storage
-from agent_memory.testing import ScriptedSummarizer
 from rig import violations
 from storage.hard_use import CHAT, whole_batches
 from storage.writer import Order, answers, start
-
-
-def summarizing(url):
-    """A wrapper that summarizes often, with summaries that remember what they were given."""
-    return SummarizingChatStorage(open_storage(url), ScriptedSummarizer(), 3, 1)
+from wrapped_stores import summarizing_often
 
 
 @pytest.fixture(params=["sqlite", "file", "postgres", "dynamodb"])
@@ -58,7 +52,7 @@ async def check_after(url, orders, acknowledged):
         mine = [(n, p) for name, n, p in batches if name == order.name]
         assert mine[: len(told)] == told
         assert len(mine) <= len(told) + 1
-    async with summarizing(url) as storage:
+    async with summarizing_often(url) as storage:
         view = await storage.fetch_chat(*CHAT)
         assert violations(view, raw) == []
         assert await storage.fetch_chat_since(*CHAT, 0) == raw
@@ -70,7 +64,7 @@ async def kill_often(url, kills):
     for number in range(kills):
         orders = [
             Order(
-                make_storage=partial(summarizing, url),
+                make_storage=partial(summarizing_often, url),
                 name=f"{side}{number}",
                 batches=100_000,
                 size=3,
