@@ -16,6 +16,19 @@ class BadRecordError(AgentMemoryError):
 
 
 @attrs.frozen
+class Whose:
+    """Under which ids conversations are stored whose files do not say it.
+
+    Args:
+        user_id: whose they are.
+        agent_id: with which agent.
+    """
+
+    user_id: str
+    agent_id: str
+
+
+@attrs.frozen
 class Chunk:
     """Some entries of one chat, in order; the chunks of a chat follow one another.
 

@@ -8,9 +8,8 @@ from typing import Annotated
 import attrs
 import typer
 
-from agent_memory.audit.chunks import Bad
+from agent_memory.audit.chunks import Bad, Whose
 from agent_memory.audit.moving import Moved, Mover
-from agent_memory.audit.openai_files import Whose
 from agent_memory.audit.sources.detecting import SourceFormat, open_source
 from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED

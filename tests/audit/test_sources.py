@@ -21,8 +21,8 @@ from agent_memory import (
     StorageUnavailableError,
     Usage,
 )
+from agent_memory.audit.chunks import Whose
 from agent_memory.audit.exporting import Scope, export
-from agent_memory.audit.openai_files import Whose
 from agent_memory.audit.sources.detecting import open_source
 from agent_memory.providers import parts, to_openai, to_openai_responses
 from chats_to_move import everything, moved

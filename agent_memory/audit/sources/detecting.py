@@ -10,16 +10,15 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 
-from agent_memory.audit.chunks import Bad, Chunk
+from agent_memory.audit.chunks import Bad, Chunk, Whose
 from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.lines import Reader
-from agent_memory.audit.openai_files import (
-    Whose,
+from agent_memory.audit.pages import in_thread
+from agent_memory.audit.sources.files import (
     is_one_document,
     read_openai_document,
     read_openai_lines,
 )
-from agent_memory.audit.pages import in_thread
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
 from agent_memory.storage.codec import parse
 from agent_memory.storage.urls import without_secrets

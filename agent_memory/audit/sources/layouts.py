@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.audit.openai_files import Whose
+from agent_memory.audit.chunks import Whose
 from agent_memory.audit.sources.langchain import langchain_message
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage

@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, Table, func, inspect, select
 
-from agent_memory.audit.chunks import Bad, Chunk
-from agent_memory.audit.openai_files import Whose
+from agent_memory.audit.chunks import Bad, Chunk, Whose
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
 from agent_memory.audit.sources.querying import FileReader, Reader, ServerReader
 from agent_memory.errors import AgentMemoryError, InvalidRequestError, StorageError
