@@ -135,6 +135,13 @@ def _line(start: str, entry: Entry) -> str:
     return f'{start}{entry.position},"entry":{safe_json(encode_entry(entry))}}}\n'
 
 
+def is_line(fields: dict[str, Any]) -> bool:
+    """Whether parsed fields are a line of an export: its first one, or one of a chat."""
+    chat: Any = fields.get("chat")
+    is_chat_s = type(fields.get("position")) is int and isinstance(chat, list) and len(chat) == 3  # noqa: PLR2004
+    return fields.get("export") == FORMAT or is_chat_s
+
+
 def place_of(line: bytes) -> Place | None:
     """Return where an export stands whose last whole line this is; None after the header.
 
@@ -178,7 +185,7 @@ class _Assembler:
             done = line.end
             try:
                 fields = parse(line.text)
-                if "export" in fields:
+                if fields.get("export") == FORMAT:
                     continue
                 key, position = _key_and_position(fields)
                 entry = None if "ends" in fields else _entry(fields, position, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Queue, Semaphore, TaskGroup
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -19,6 +19,7 @@ from agent_memory.storage.base import ChatStorage
 
 _CHATS_AT_ONCE: Final = 8
 """Short chats share a store's commits when some are stored at the same time."""
+_ADVICE: Final = "(--keep-going passes over such records)"
 
 
 @attrs.define
@@ -86,8 +87,16 @@ class Mover:
             async with TaskGroup() as tasks, aclosing(ahead(stream)) as chunks:
                 await self._dispatch(chunks, tasks)
         except BaseExceptionGroup as group:
-            raise _first_of(group) from None
+            first = _first_of(group)
+            if isinstance(first, BadRecordError):
+                first = BadRecordError(f"{first}; {self._before()}")
+            raise first from None
         return self.moved
+
+    def _before(self) -> str:
+        moved = self.moved
+        held = moved.messages + moved.notes + moved.present
+        return f"stored before it: {held:,} {'entry' if held == 1 else 'entries'} {_ADVICE}"
 
     async def _dispatch(self, chunks: AsyncIterator[Chunk | Bad], tasks: TaskGroup) -> None:
         lane: _Lane | None = None
@@ -136,8 +145,29 @@ class Mover:
     def _bad(self, bad: Bad) -> None:
         self.moved.bad += 1
         if not self._keep_going:
-            raise BadRecordError(f"{bad} (--keep-going passes over such records)")
+            raise BadRecordError(str(bad))
         self._tell_bad(bad)
+
+
+async def checked(stream: AsyncIterator[Chunk | Bad]) -> AsyncIterator[Chunk | Bad]:
+    """Read the first chunk of a stream, before there is a target, and return all of it.
+
+    Raises:
+        BadRecordError: the source begins with a record that cannot be taken over.
+    """
+    first = await anext(stream, None)
+    if isinstance(first, Bad):
+        raise BadRecordError(f"{first}; nothing was stored {_ADVICE}")
+    return _with_first(first, stream)
+
+
+async def _with_first(
+    first: Chunk | None, stream: AsyncIterator[Chunk | Bad]
+) -> AsyncGenerator[Chunk | Bad]:
+    if first is not None:
+        yield first
+    async for item in stream:
+        yield item
 
 
 @attrs.frozen

@@ -9,8 +9,10 @@ import attrs
 import typer
 
 from agent_memory.audit.chunks import Bad, Whose
-from agent_memory.audit.moving import Moved, Mover
+from agent_memory.audit.moving import Moved, Mover, checked
 from agent_memory.audit.sources.detecting import SourceFormat, open_source
+from agent_memory.audit.sources.items import Tally
+from agent_memory.audit.visible import one_line
 from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
@@ -33,7 +35,7 @@ def import_chats(
         str | None,
         typer.Option(
             "--from",
-            help="jsonl (what export writes), openai (JSON or JSON Lines of messages), "
+            help="jsonl (what export writes), messages (JSON or JSON Lines), claude-code, codex, "
             "agent-squad, openai-agents or langchain (their tables). Found out by default.",
         ),
     ] = None,
@@ -51,11 +53,15 @@ def import_chats(
 ) -> None:
     """Store the messages of a file, or of another library's store.
 
+    A file whose first record has not the shape of any form that is read is refused before
+    anything is written; a bad record further on ends the import, naming its file and line.
     Doing it again stores nothing twice; what was interrupted is resumed that way.
     """
     whose = Whose(user, agent)
-    moved = run_async(_import(store, source, form, whose, table, keep_going, shown=not json))
-    tell(moved, json=json)
+    moved, tally = run_async(
+        _import(store, source, form, whose, table, keep_going, shown=not json)
+    )
+    tell(moved, json=json, tally=tally)
 
 
 async def _import(
@@ -67,10 +73,12 @@ async def _import(
     keep_going: bool,
     *,
     shown: bool,
-) -> Moved:
+) -> tuple[Moved, Tally]:
     chosen: SourceFormat | None = form  # type: ignore[assignment]  # open_source checks it
     given(store)
-    source = await open_source(place, chosen, whose, table=table)  # first: it may be refused
+    # Before the store is opened, which may make it: the source may be refused.
+    source = await open_source(place, chosen, whose, table=table)
+    stream = source.stream if keep_going else await checked(source.stream)
     async with opened(store, create=True) as target:
         with counting_bar(shown=shown) as bar:
             task = bar.add_task("importing", total=source.total, counted=0)
@@ -83,20 +91,27 @@ async def _import(
                 bar.update(task, completed=at, counted=counted)
 
             mover = Mover(target, keep_going=keep_going, on_bad=_say_bad, on_progress=on_progress)
-            return await mover.move(source.stream)
+            return await mover.move(stream), source.tally
 
 
 def _say_bad(bad: Bad) -> None:
     say(str(bad))
 
 
-def tell(moved: Moved, *, json: bool) -> None:
-    """Write what a move came to; ends the command where something was left out."""
+def tell(moved: Moved, *, json: bool, tally: Tally | None = None) -> None:
+    """Write what a move came to; ends the command where a record was bad.
+
+    Args:
+        moved: what was stored.
+        json: whether to write it for programs.
+        tally: what the source's records were read as, where it is not a store of ours.
+    """
     if json:
-        print(json_.dumps(attrs.asdict(moved)))  # noqa: T201  (a command line)
+        counted = {} if tally is None else attrs.asdict(tally)
+        print(json_.dumps({**attrs.asdict(moved), **counted}))  # noqa: T201  (a command line)
     else:
-        for line in _words(moved):
-            print(line)  # noqa: T201
+        for line in [*_words(moved), *_counts(tally or Tally())]:
+            print(one_line(line))  # noqa: T201
     if moved.bad:
         raise typer.Exit(FAILED)
 
@@ -114,3 +129,12 @@ def _words(moved: Moved) -> list[str]:
     if moved.bad:
         lines.append(f"{plural(moved.bad, 'record')} left out")
     return lines
+
+
+def _counts(tally: Tally) -> list[str]:
+    told = {"read as": tally.read, "not taken over": tally.left_out}
+    return [
+        f"{verb} {', '.join([f'{kind} ({count:,})' for kind, count in counter.most_common()])}"
+        for verb, counter in told.items()
+        if counter
+    ]

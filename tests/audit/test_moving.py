@@ -211,7 +211,9 @@ async def test_bad_records_end_the_move_or_are_passed_over():
     chunk = Chunk(KEY, said(3), (4, 5, 6), "chats.jsonl, line")
     items = [chunk, Bad("chats.jsonl, line 7", "no JSON"), Chunk(KEY, said(2, start=4))]
     target, seen = InMemoryChatStorage(), []
-    with pytest.raises(BadRecordError, match=r"line 7: no JSON .*--keep-going"):
+    with pytest.raises(
+        BadRecordError, match=r"line 7: no JSON; stored before it: 3 entries .*--keep-going"
+    ):
         await moved(stream_of(items), target)
     assert len(await target.fetch_chat(*IDS)) == 3
     _, done = await moved(stream_of(items), target, keep_going=True, on_bad=seen.append)

@@ -119,14 +119,14 @@ async def test_a_grown_file_is_imported_again(tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('{"id": "x"', "line 2: it is no JSON"),
-        ("[" * 100_000, "line 2: it is no JSON"),
+        ('{"id": "x"', "line 2: it is not JSON"),
+        ("[" * 100_000, "line 2: it is not JSON"),
         ('{"id": "x"}', "line 2: it is no conversation"),
         ("3", "line 2: it is no conversation"),
         ('{"id": "", "messages": []}', "line 2: session_id must"),
         ('{"id": "x", "messages": [3]}', "line 2, message 1: a message must be"),
-        ('{"id": "x", "messages": [{"role": "robot"}]}', "line 2, message 1: message 0: role"),
-        ('{"id": "x", "messages": [{"content": ""}]}', "line 2, message 1: message 0: it has no"),
+        ('{"id": "x", "messages": [{"role": "robot"}]}', "line 2, message 1: role"),
+        ('{"id": "x", "messages": [{"content": ""}]}', "line 2, message 1: it has no"),
     ],
 )
 async def test_bad_lines_are_told(tmp_path, line, told):
@@ -329,7 +329,7 @@ def places(tmp_path, monkeypatch):
         ("x.db", "nonsense", InvalidRequestError, "format must be one of"),
         ("x.db", "openai", InvalidRequestError, "is a format of files"),
         ("empty.db", None, InvalidRequestError, "holds none of the tables"),
-        ("text.jsonl", "langchain", InvalidRequestError, "is no database"),
+        ("text.jsonl", "agent-squad", InvalidRequestError, "is no database"),
         ("dynamodb://t?nonsense=1", None, InvalidRequestError, "write dynamodb://table"),
         ("dynamodb://t", "langchain", InvalidRequestError, "agent-squad can be imported"),
         ("missing.jsonl", None, FileNotFoundError, "missing.jsonl"),

@@ -362,7 +362,8 @@ def test_bad_records(small, capsys):
     Path("c.jsonl").write_text(f"{good % 'one'}\n{{\x1b[2J\n{good % 'two'}\n")
     code, told = failed(capsys, "import", "c.jsonl", "--store", small)
     assert code == 1
-    assert "c.jsonl, line 2: it is no JSON" in told
+    assert "c.jsonl, line 2: it is not JSON" in told
+    assert "stored before it: 1 entry" in told
     assert "--keep-going" in told
     assert run_here(["import", "c.jsonl", "--keep-going", "--store", small, "--json"]) == 1
     output = capsys.readouterr()

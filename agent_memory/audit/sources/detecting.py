@@ -11,22 +11,31 @@ from typing import Final, Literal, TypeAlias, get_args
 import attrs
 
 from agent_memory.audit.chunks import Bad, Chunk, Whose
-from agent_memory.audit.jsonl import read_jsonl
+from agent_memory.audit.jsonl import is_line, read_jsonl
 from agent_memory.audit.lines import Reader
 from agent_memory.audit.pages import in_thread
-from agent_memory.audit.sources.files import (
-    is_one_document,
-    read_openai_document,
-    read_openai_lines,
-)
+from agent_memory.audit.sources.files import read_file
+from agent_memory.audit.sources.items import Tally
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
 from agent_memory.storage.codec import parse
 from agent_memory.storage.urls import without_secrets
 
-SourceFormat: TypeAlias = Literal["jsonl", "openai", "agent-squad", "openai-agents", "langchain"]
-"""``jsonl`` is what this library exports; ``openai`` files of messages in OpenAI's format; the
-others are the tables of the libraries of that name."""
+SourceFormat: TypeAlias = Literal[
+    "jsonl",
+    "messages",
+    "claude-code",
+    "codex",
+    "openai",
+    "agent-squad",
+    "openai-agents",
+    "langchain",
+]
+"""``jsonl`` is what this library exports; ``messages`` (once called ``openai``) files of messages
+and conversations in any form that is read; ``claude-code`` and ``codex`` what those keep; the
+others are the tables of the libraries of that name, ``langchain`` its dumps in files too."""
 
+_FILES_ONLY: Final = ("jsonl", "messages", "claude-code", "codex", "openai")
+_TABLES_ONLY: Final = ("agent-squad", "openai-agents")
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _SQL: Final = frozenset({"sqlite", "postgres", "postgresql", "mysql", "mariadb"})
@@ -39,10 +48,12 @@ class Source:
     Args:
         stream: what they are, in chunks.
         total: the last chunk's ``done``, where that is known.
+        tally: counts, while the stream is read, what was read as what, and what was left out.
     """
 
     stream: AsyncIterator[Chunk | Bad]
     total: int | None = None
+    tally: Tally = attrs.field(factory=Tally)
 
 
 async def open_source(
@@ -90,25 +101,29 @@ def _is_sqlite(path: Path, *, is_path: bool) -> bool:
 
 
 def _file(path: Path, form: SourceFormat | None, whose: Whose) -> Source:
-    if form is None:
-        form = "jsonl" if _is_export(path) else "openai"
-    chunks: Iterator[Chunk | Bad]
-    if form == "jsonl":
-        chunks = read_jsonl(path)
-    elif form != "openai":
+    if form in _TABLES_ONLY:
         raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
-    elif is_one_document(path):
-        chunks = read_openai_document(path, whose)
+    tally = Tally()
+    chunks: Iterator[Chunk | Bad]
+    if form == "jsonl" or (form is None and _is_export(path)):
+        chunks = _counted(read_jsonl(path), tally)
     else:
-        chunks = read_openai_lines(path, whose)
-    return Source(in_thread(chunks), path.stat().st_size)
+        chunks = read_file(path, form, whose, tally)
+    return Source(in_thread(chunks), path.stat().st_size, tally)
+
+
+def _counted(chunks: Iterator[Chunk | Bad], tally: Tally) -> Iterator[Chunk | Bad]:
+    for chunk in chunks:
+        if isinstance(chunk, Chunk):
+            tally.read["agent-memory export"] += len(chunk.entries)
+        yield chunk
 
 
 def _is_export(path: Path) -> bool:
     with Reader(path) as reader:
         line = next(reader, None)
     try:
-        return line is not None and bool({"export", "chat"} & parse(line.text).keys())
+        return line is not None and is_line(parse(line.text))
     except AgentMemoryError:
         return False
 
@@ -116,10 +131,11 @@ def _is_export(path: Path) -> bool:
 async def _tables(url: str, form: SourceFormat | None, whose: Whose, table: str | None) -> Source:
     from agent_memory.audit.sources.tables import open_tables  # noqa: PLC0415  (an extra)
 
-    if form in ("jsonl", "openai"):
+    if form in _FILES_ONLY:
         raise InvalidRequestError(f"{form} is a format of files, not of databases")
-    stream, total = await open_tables(url, form, whose, table)
-    return Source(stream, total)
+    tally = Tally()
+    stream, total = await open_tables(url, form, whose, table, tally)
+    return Source(stream, total, tally)
 
 
 async def _dynamodb(url: str, form: SourceFormat | None) -> Source:
@@ -127,4 +143,5 @@ async def _dynamodb(url: str, form: SourceFormat | None) -> Source:
 
     if form not in (None, "agent-squad"):
         raise InvalidRequestError("of tables in DynamoDB, those of agent-squad can be imported")
-    return Source(read_agent_squad_table(url))
+    tally = Tally()
+    return Source(read_agent_squad_table(url, tally), tally=tally)

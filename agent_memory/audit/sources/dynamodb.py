@@ -16,6 +16,7 @@ import attrs
 
 from agent_memory.audit.chunks import Bad, Chunk
 from agent_memory.audit.pages import PAGE
+from agent_memory.audit.sources.items import Tally
 from agent_memory.audit.sources.layouts import agent_squad_message
 from agent_memory.errors import (
     AgentMemoryError,
@@ -29,7 +30,7 @@ from agent_memory.providers.part import as_dict, as_list, to_json
 _OPTIONS: Final = ("region", "endpoint")
 
 
-async def read_agent_squad_table(url: str) -> AsyncIterator[Chunk | Bad]:
+async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk | Bad]:
     """Read every chat of a table.
 
     An item does not number its messages, and a trim moves them: their ids are made of time
@@ -37,6 +38,7 @@ async def read_agent_squad_table(url: str) -> AsyncIterator[Chunk | Bad]:
 
     Args:
         url: ``dynamodb://table?region=…&endpoint=…``; credentials come from the environment.
+        tally: counts the messages that were read.
 
     Raises:
         InvalidRequestError: it is no such URL.
@@ -62,8 +64,12 @@ async def read_agent_squad_table(url: str) -> AsyncIterator[Chunk | Bad]:
                 page = await source.scan(**scan)
                 for item in page["Items"]:
                     for piece in pieces_of(item, table):
-                        done += len(piece.entries) if isinstance(piece, Chunk) else 0
-                        yield piece if isinstance(piece, Bad) else attrs.evolve(piece, done=done)
+                        if isinstance(piece, Bad):
+                            yield piece
+                            continue
+                        done += len(piece.entries)
+                        tally.read["table of agent-squad"] += len(piece.entries)
+                        yield attrs.evolve(piece, done=done)
                 if "LastEvaluatedKey" not in page:
                     return
                 scan["ExclusiveStartKey"] = page["LastEvaluatedKey"]

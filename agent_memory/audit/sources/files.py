@@ -1,173 +1,178 @@
-"""Conversations in files in OpenAI's message format: JSON Lines or one JSON document.
+"""From a file to the messages in it: :func:`read_file` finds out which form they are in.
 
-A line is a conversation, ``{"id": …, "messages": […]}`` (other fields are left), a bare list
-of messages, or one message of the single conversation that the file then is. A document is a
-list of messages, a conversation, or a list of conversations.
+JSON Lines hold records of Claude Code or Codex, or conversations: ``{"id": …, "messages": […]}``,
+a bare list of messages, a conversation of ChatGPT's export, or one message on each line of the
+single conversation that the file then is. A document is a list of messages, a conversation, or
+a list of conversations.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
-
-import attrs
+from typing import Any, Final
 
 from agent_memory.audit.chunks import Bad, Chunk, Whose
-from agent_memory.audit.lines import Line, Reader
-from agent_memory.audit.pages import PAGE, PAGE_BYTES
+from agent_memory.audit.lines import Reader
+from agent_memory.audit.sources import chatgpt, claude_code, codex
+from agent_memory.audit.sources.items import Item, Tally, in_chunks, parsed, records_of
+from agent_memory.audit.sources.messages import EXPECTED, is_message, read_message
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.providers import from_openai, from_openai_responses
-from agent_memory.providers.part import as_dict, as_list
+from agent_memory.messages import ChatKey
+from agent_memory.providers.part import Block, as_dict, as_list
 
-_FORM: Final = '{"id": …, "messages": [{"role": …, "content": …}, …]}'
+_CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, …]}'
+_NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
+"""What is taken of a conversation."""
 
-
-def read_openai_lines(path: Path, whose: Whose) -> Iterator[Chunk | Bad]:
-    """Read a JSON Lines file, a line at a time; the n-th line without an id is ``line-n``.
-
-    Message ids are made of the place in the conversation, so that reading the file again, or
-    once it has grown, stores nothing twice.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    single = _Single(path, whose)
-    with Reader(path) as reader:
-        for line in reader:
-            place = f"{path}, line {line.number}"
-            try:
-                plain: Any = json.loads(line.text)
-            except (ValueError, RecursionError) as error:
-                yield Bad(place, f"it is no JSON: {error}")
-                continue
-            if _is_message(plain):
-                yield from single.add(plain, line)
-            else:
-                yield from _conversation(plain, whose, f"line-{line.number}", place, line.end)
-    yield from single.flush()
+RecordReader = Callable[[Path, Whose, Tally], Iterator[Item | Bad]]
+RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
+    "claude-code": (claude_code.recognise, claude_code.read),
+    "codex": (codex.recognise, codex.read),
+}
+"""Forms whose files hold a record on each line: how one is recognised, and read."""
 
 
-def read_openai_document(path: Path, whose: Whose) -> Iterator[Chunk | Bad]:
-    """Read a file that is one JSON document, which is held in memory.
+def read_file(path: Path, form: str | None, whose: Whose, tally: Tally) -> Iterator[Chunk | Bad]:
+    """Read a file of any form but this library's own, in bounded memory unless it is a document.
+
+    Message ids are made of the place in the conversation where the source has none, so that
+    reading a file again, or once it has grown, stores nothing twice.
+
+    Args:
+        path: the file.
+        form: a name of :data:`RECORDS`, any other for messages and conversations; None to
+            find out.
+        whose: ids for where the file has none.
+        tally: counts what was read as what.
 
     Raises:
         OSError: the file cannot be read.
     """
-    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    try:
-        plain: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        yield Bad(str(path), f"it is no JSON: {error}")
-        return
-    items = as_list(plain)
-    is_many = bool(items) and not _is_message(items[0])
-    for index, item in enumerate(items if is_many else [plain]):
-        place = f"{path}, conversation {index + 1}" if is_many else str(path)
-        name = f"{path.stem}-{index + 1}" if is_many else path.stem
-        yield from _conversation(item, whose, name, place, len(text))
+    first, more = _beginning(path)
+    reader = _reader_of(first) if form is None else RECORDS.get(form, (None, None))[1]
+    if reader is not None:
+        return in_chunks(reader(path, whose, tally))
+    if _is_document(path, first, more=more):
+        return in_chunks(_document(path, whose, tally))
+    return in_chunks(_conversations(path, whose, tally))
 
 
-def is_one_document(path: Path) -> bool:
-    """Whether a file is one JSON document rather than JSON Lines."""
+def _beginning(path: Path) -> tuple[bytes, bool]:
+    """Return the first line that holds something, and whether another one follows."""
     with Reader(path) as reader:
         line = next(reader, None)
-        more = None if line is None else next(reader, None)
-    if line is None:
-        return False
+        return b"" if line is None else line.text, next(reader, None) is not None
+
+
+def _reader_of(first: bytes) -> RecordReader | None:
     try:
-        first = json.loads(line.text)
-    except (ValueError, RecursionError):
-        return line.text[:1] in b"[{" and more is not None and len(line.text) < _PRETTY
-    return more is None and (isinstance(first, list) or path.suffix.lower() == ".json")
+        record = as_dict(parsed(first))
+    except InvalidRequestError:
+        return None
+    for recognise, read in RECORDS.values():
+        if record is not None and recognise(record):
+            return read
+    return None
+
+
+def _is_document(path: Path, first: bytes, *, more: bool) -> bool:
+    """Whether a file is one JSON document rather than JSON Lines."""
+    try:
+        plain = parsed(first)
+    except InvalidRequestError:
+        return first[:1] in (b"[", b"{") and more and len(first) < _PRETTY
+    return not more and (isinstance(plain, list) or path.suffix.lower() == ".json")
 
 
 _PRETTY: Final = 200
 """A broken first line longer than this is a broken line, not the start of a document."""
 
 
-def _is_message(plain: object) -> bool:
-    fields = as_dict(plain) or {}
-    return "messages" not in fields and ("role" in fields or "type" in fields)
+def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    """Read JSON Lines; the n-th line without an id is ``line-n``."""
+    single = ChatKey(whose.user_id, path.stem or "imported", whose.agent_id)
+    count = 0
+    for record in records_of(path):
+        if isinstance(record, Bad):
+            yield record
+            continue
+        place = f"{path}, line {record.number}"
+        plain = record.plain
+        if not is_message(plain):
+            name = f"line-{record.number}"
+            for item in _conversation(plain, whose, name, place, tally):
+                yield item if isinstance(item, Bad) else _sized(item, record.size, record.end)
+            continue
+        count += 1
+        try:
+            message = read_message(plain, f"imported-{count}", tally)
+        except InvalidRequestError as error:
+            yield Bad(place, str(error))
+        else:
+            source = f"{path}, line"
+            yield Item(single, message, source, record.number, record.size, record.end)
+
+
+def _sized(item: Item, size: int, end: int) -> Item:
+    # A conversation's size is that of its line: it counts once, with its first message.
+    return Item(
+        item.key, item.message, item.source, item.number, 0 if item.number > 1 else size, end
+    )
+
+
+def _document(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        plain: Any = parsed(text)
+    except InvalidRequestError as error:
+        yield Bad(str(path), str(error))
+        return
+    items = as_list(plain)
+    is_many = bool(items) and not is_message(items[0])
+    for index, item in enumerate(items if is_many else [plain], 1):
+        place = f"{path}, conversation {index}" if is_many else str(path)
+        name = f"{path.stem}-{index}" if is_many else path.stem
+        yield from _conversation(item, whose, name, place, tally)
 
 
 def _conversation(
-    plain: Any, whose: Whose, name: str, place: str, done: int
-) -> Iterator[Chunk | Bad]:
+    plain: Any, whose: Whose, name: str, place: str, tally: Tally
+) -> Iterator[Item | Bad]:
     fields = as_dict(plain)
+    if fields is not None and chatgpt.recognise(fields):
+        yield from chatgpt.read(fields, whose, place, tally)
+        return
     messages: Any = plain if fields is None else fields.get("messages")
-    if not isinstance(cast("object", messages), list):
-        yield Bad(place, f"it is no conversation; it must look like {_FORM}")
+    if not isinstance(messages, list):
+        kind = (fields or {}).get("type")
+        told = f"a record of type {kind!r} is not known" if kind else "it is no conversation"
+        yield Bad(
+            place, f"{told}; expected {_CONVERSATION}, or {EXPECTED.removeprefix('expected ')}"
+        )
         return
     try:
         key = _key(fields or {}, whose, name)
     except InvalidRequestError as error:
         yield Bad(place, str(error))
         return
-    good: list[ConversationMessage] = []
-    places: list[int] = []
-    for number, item in enumerate(messages, 1):
+    for field in (fields or {}).keys() - set(_NAMES):
+        tally.leave(f"field {field!r} of a conversation")
+    numbered = list(enumerate(messages, 1))
+    if fields is not None and fields.get("system"):  # as Anthropic's requests have it
+        numbered.insert(0, (0, {"role": "system", "content": fields["system"]}))
+    for number, item in numbered:
         try:
-            good.append(load(item, number))
-            places.append(number)
+            message = read_message(item, f"imported-{number}", tally)
         except InvalidRequestError as error:
             yield Bad(f"{place}, message {number}", str(error))
-    for start in range(0, len(good), PAGE):
-        stop = start + PAGE
-        yield Chunk(key, good[start:stop], places[start:stop], f"{place}, message", (), done)
+        else:
+            yield Item(key, message, f"{place}, message", number)
 
 
-def _key(fields: dict[str, Any], whose: Whose, name: str) -> ChatKey:
+def _key(fields: Block, whose: Whose, name: str) -> ChatKey:
     given = fields.get("id", name)
     session_id = str(given) if type(given) is int else given
     return ChatKey(
         fields.get("user_id", whose.user_id), session_id, fields.get("agent_id", whose.agent_id)
     )
-
-
-def load(item: object, number: int) -> ConversationMessage:
-    """Make the `number`-th message of a conversation: of Chat Completions or Responses.
-
-    Raises:
-        InvalidRequestError: it is none.
-    """
-    fields = as_dict(item)
-    if fields is None:
-        raise InvalidRequestError("a message must be an object with role and content")
-    kind = fields.get("type")
-    reading = from_openai_responses if isinstance(kind, str) else from_openai
-    try:
-        (message,) = reading([fields])
-    except RecursionError:
-        raise InvalidRequestError("it is nested too deeply") from None
-    return attrs.evolve(message, id=f"imported-{number}")
-
-
-class _Single:
-    """Collects the messages of a file that has one on each line."""
-
-    def __init__(self, path: Path, whose: Whose) -> None:
-        self._source = f"{path}, line"
-        self._key = ChatKey(whose.user_id, path.stem or "imported", whose.agent_id)
-        self._messages: list[ConversationMessage] = []
-        self._places: list[int] = []
-        self._number = self._size = self._done = 0
-
-    def add(self, plain: object, line: Line) -> Iterator[Chunk | Bad]:
-        self._number += 1
-        self._done = line.end
-        try:
-            self._messages.append(load(plain, self._number))
-            self._places.append(line.number)
-            self._size += len(line.text)
-        except InvalidRequestError as error:
-            yield Bad(f"{self._source} {line.number}", str(error))
-        if len(self._messages) >= PAGE or self._size > PAGE_BYTES:
-            yield from self.flush()
-
-    def flush(self) -> Iterator[Chunk]:
-        if self._messages:
-            yield Chunk(self._key, self._messages, self._places, self._source, (), self._done)
-        self._messages, self._places, self._size = [], [], 0

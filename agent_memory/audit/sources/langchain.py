@@ -1,7 +1,8 @@
-"""LangChain's messages as its histories store them.
+"""LangChain's messages as its histories store them and as its functions dump them.
 
-Source: ``message_to_dict`` of langchain-core 1.x: ``{"type": …, "data": {…}}``, with the fields
-of its message classes as data.
+Source: langchain-core 1.8: ``message_to_dict`` writes ``{"type": …, "data": {…}}``; ``dumpd``
+``{"lc": 1, "type": "constructor", "id": [… , "HumanMessage"], "kwargs": {…}}``; a message's
+``model_dump`` its fields alone.
 """
 
 from __future__ import annotations
@@ -25,9 +26,38 @@ _ROLES: Final = {
     "ToolMessageChunk": "tool",
     "function": "tool",
 }
+_CLASSES: Final = {
+    "HumanMessage": "human",
+    "AIMessage": "ai",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "FunctionMessage": "function",
+    "ChatMessage": "chat",
+}
 _CARRIED: Final = frozenset({"content", "type", "name", "tool_call_id", "tool_calls", "role"})
 _METADATA: Final = "langchain"
 """Where everything of a message lies that has no place of its own here."""
+
+
+def recognise(record: Mapping[str, Any]) -> bool:
+    """Whether a record is one of LangChain's messages, in any of the three ways."""
+    return _fields_of(record) is not None
+
+
+def _fields_of(record: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the kind of a message and its fields."""
+    kind, data = record.get("type"), as_dict(record.get("data"))
+    if not isinstance(kind, str):
+        return None
+    if data is not None and "role" not in record:
+        return kind, data
+    kwargs, path = as_dict(record.get("kwargs")), as_list(record.get("id"))
+    if record.get("lc") == 1 and kind == "constructor" and kwargs is not None and path:
+        name = str(path[-1])
+        return _CLASSES.get(name.removesuffix("Chunk"), name), kwargs
+    if {"content", "additional_kwargs", "response_metadata"} <= record.keys():
+        return kind, record
+    return None
 
 
 def langchain_message(stored: object, message_id: str) -> ConversationMessage:
@@ -36,14 +66,15 @@ def langchain_message(stored: object, message_id: str) -> ConversationMessage:
     Raises:
         InvalidRequestError: it is none.
     """
-    plain = as_dict(stored) or {}
-    data = as_dict(plain.get("data"))
-    if data is None or not isinstance(plain.get("type"), str):
+    found = _fields_of(as_dict(stored) or {})
+    if found is None:
         raise InvalidRequestError('it is no message of LangChain\'s: {"type": …, "data": {…}}')
-    kind: str = plain["type"]
+    kind, data = found
     role = _ROLES.get(kind) or (data.get("role") if kind.startswith(("chat", "Chat")) else None)
     if role is None:
         raise InvalidRequestError(f"LangChain's messages of type {kind!r} are not known")
+    if not isinstance(data.get("content"), str | list):
+        raise InvalidRequestError(f"a message of LangChain's of type {kind!r} without content")
     rest = {name: value for name, value in data.items() if name not in _CARRIED and value}
     return ConversationMessage(
         role,

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, Table, func, inspect, select
 
 from agent_memory.audit.chunks import Bad, Chunk, Whose
+from agent_memory.audit.sources.items import Tally
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
 from agent_memory.audit.sources.querying import FileReader, Reader, ServerReader
 from agent_memory.errors import AgentMemoryError, InvalidRequestError, StorageError
@@ -17,7 +18,7 @@ from agent_memory.storage.urls import without_secrets
 
 
 async def open_tables(
-    url: str, form: str | None, whose: Whose, table: str | None
+    url: str, form: str | None, whose: Whose, table: str | None, tally: Tally
 ) -> tuple[AsyncIterator[Chunk | Bad], int]:
     """Find a library's messages in a database.
 
@@ -26,6 +27,7 @@ async def open_tables(
         form: whose layout; None to find out.
         whose: ids for where the layout has none.
         table: the table's name, where it is not the usual one.
+        tally: counts the messages that were read.
 
     Returns:
         What there is, and how many messages.
@@ -43,11 +45,11 @@ async def open_tables(
     except BaseException:
         await reader.close()
         raise
-    return _chunks(reader, layout, found, whose), total
+    return _chunks(reader, layout, found, whose, tally), total
 
 
 async def _chunks(
-    reader: Reader, layout: Layout, table: Table, whose: Whose
+    reader: Reader, layout: Layout, table: Table, whose: Whose, tally: Tally
 ) -> AsyncIterator[Chunk | Bad]:
     """Read the table in the order of chats and numbers, in one query, a part at a time."""
     columns = [table.c[name] for name in layout.columns]
@@ -56,6 +58,8 @@ async def _chunks(
     try:
         async for rows in reader.stream(query):
             for piece in _pieces(rows, layout, table.name, whose, done):
+                if isinstance(piece, Chunk):
+                    tally.read[f"table of {layout.name}"] += len(piece.entries)
                 yield piece
             done += len(rows)
     finally:

@@ -1,0 +1,157 @@
+"""Transcripts that Claude Code keeps: ``~/.claude/projects/*/*.jsonl``.
+
+A line is a record with a ``type``. Those of type ``user`` and ``assistant`` hold a message in
+Anthropic's format, beside its ``uuid``, ``sessionId`` and ``timestamp``; a prompt that was typed
+while the agent worked is an ``attachment``. The others are bookkeeping. The format has no
+published description; this follows https://github.com/oneryalcin/agent-schemas (versions 2.0 to
+2.1.144) and the types named in other readers of these files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from agent_memory.audit.chunks import Bad, Whose
+from agent_memory.audit.sources.items import Item, Record, Tally, records_of, time_in
+from agent_memory.audit.sources.messages import anthropic_usage, check_content
+from agent_memory.errors import InvalidRequestError
+from agent_memory.ids import check_id
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers.part import Block, as_dict, as_text
+
+FORM: Final = "Claude Code"
+LOOKS: Final = (
+    'a record of Claude Code: {"type": "user" or "assistant", "uuid": …, "sessionId": …, '
+    '"timestamp": …, "message": {"role": …, "content": …}}'
+)
+_METADATA: Final = "claude_code"
+_SPOKEN: Final = ("user", "assistant")
+_WITHOUT_SESSION: Final = {
+    "summary": {"summary", "leafUuid"},
+    "file-history-snapshot": {"messageId", "snapshot"},
+    "attribution-snapshot": {"messageId"},
+    "speculation-accept": {"timestamp"},
+}
+"""Bookkeeping that names no session, and the fields it has in its place."""
+_BOOKKEEPING: Final = frozenset({
+    *_WITHOUT_SESSION,
+    *("system", "progress", "queue-operation", "last-prompt", "task-summary"),
+})  # fmt: skip
+"""Records that hold text which is no message, or that of a message once more."""
+_CARRIERS: Final = ("message", "content", "text", "prompt", "attachment")
+"""Fields in which a record of a type that is not known could hold what somebody said."""
+
+
+def recognise(record: Block) -> bool:
+    """Whether a record is one of Claude Code's, also one that is bookkeeping."""
+    kind = record.get("type")
+    if kind in _SPOKEN:
+        return isinstance(record.get("sessionId"), str) and "uuid" in record
+    needed = _WITHOUT_SESSION.get(as_text(kind))
+    if needed is not None and needed <= record.keys():
+        return True
+    return isinstance(kind, str) and isinstance(record.get("sessionId"), str)
+
+
+def read(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    """Read a transcript: the session as it is named there, each subagent a chat of its own.
+
+    Message ids are the records' own, so that reading a file again, or one that a resumed
+    session began as a copy, stores nothing twice.
+    """
+    billed = ""
+    for record in records_of(path):
+        if isinstance(record, Bad):
+            yield record
+            continue
+        try:
+            item, billed = _item(record, f"{path}, line", whose, tally, billed)
+        except InvalidRequestError as error:
+            yield Bad(f"{path}, line {record.number}", str(error))
+        else:
+            if item is not None:
+                yield item
+
+
+def _item(
+    record: Record, source: str, whose: Whose, tally: Tally, billed: str
+) -> tuple[Item | None, str]:
+    fields = as_dict(record.plain)
+    if fields is None or not recognise(fields):
+        raise InvalidRequestError(f"expected {LOOKS}")
+    kind = fields["type"]
+    if kind in _SPOKEN:
+        content, usage = _spoken(fields, kind), None
+        reply = as_text(fields["message"].get("id"))
+        if kind == "assistant" and (not reply or reply != billed):
+            # A reply's blocks are lines of their own, each with the usage of the whole reply.
+            usage, billed = anthropic_usage(fields["message"].get("usage")), reply
+    else:
+        content, usage = _queued(fields), None
+        if content is None:
+            tally.leave(_what(fields, kind))
+            return None, billed
+        kind = "user"
+    message = ConversationMessage(
+        kind,
+        content,
+        id=check_id(fields.get("uuid"), "uuid"),
+        timestamp=time_in(fields.get("timestamp")),
+        usage=usage,
+        metadata={_METADATA: _rest(fields)},
+    )
+    key = ChatKey(whose.user_id, fields["sessionId"], _agent(fields, whose))
+    tally.read[FORM] += 1
+    return Item(key, message, source, record.number, record.size, record.end), billed
+
+
+def _spoken(fields: Block, kind: str) -> Any:
+    message = as_dict(fields.get("message"))
+    if message is None or message.get("role") != kind:
+        raise InvalidRequestError(f"its message is not of the role {kind!r}; expected {LOOKS}")
+    return check_content(kind, message.get("content"))
+
+
+def _queued(fields: Block) -> Any:
+    """Return the prompt of an attachment that holds one; None for bookkeeping.
+
+    Raises:
+        InvalidRequestError: a record of a type that is not known, which may hold a message.
+    """
+    kind = fields["type"]
+    attached = as_dict(fields.get("attachment"))
+    if kind == "attachment" and attached is not None:
+        if attached.get("type") == "queued_command":
+            return check_content("user", attached.get("prompt"))
+        return None
+    carriers = [name for name in _CARRIERS if fields.get(name)]
+    if kind not in _BOOKKEEPING and carriers:
+        raise InvalidRequestError(
+            f"records of type {kind!r} with {carriers[0]!r} are not known; expected {LOOKS}"
+        )
+    return None
+
+
+def _what(fields: Block, kind: str) -> str:
+    attached = as_dict(fields.get("attachment")) or {}
+    narrow = fields.get("subtype") if kind == "system" else attached.get("type")
+    return f"{kind} {narrow}" if isinstance(narrow, str) else kind
+
+
+def _agent(fields: Block, whose: Whose) -> str:
+    if fields.get("isSidechain") is not True:
+        return whose.agent_id
+    name = fields.get("agentId")
+    return f"sidechain-{name}" if isinstance(name, str) and name else "sidechain"
+
+
+def _rest(fields: Block) -> Block:
+    """Return everything of a record that has no place of its own in a message."""
+    rest = {
+        name: value for name, value in fields.items() if name not in ("message", "uuid", "type")
+    }
+    message = as_dict(fields.get("message")) or {}
+    reply = {name: value for name, value in message.items() if name not in ("role", "content")}
+    return {**rest, "message": reply} if reply else rest

@@ -1,0 +1,91 @@
+"""Rollouts that Codex keeps: ``~/.codex/sessions/*/*/*/rollout-*.jsonl``.
+
+A line is ``{"timestamp": …, "type": …, "payload": {…}}``. What was sent to the model and came
+from it are the lines of type ``response_item``, whose payload is an item of OpenAI's Responses;
+``event_msg`` lines tell a user interface of the same once more.
+Source: https://github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (RolloutLine,
+RolloutItem) and ``models.rs`` (ResponseItem).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from agent_memory.audit.chunks import Bad, Whose
+from agent_memory.audit.sources.items import Item, Record, Tally, records_of, time_in
+from agent_memory.audit.sources.messages import read_response_item
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers.part import Block, as_dict, as_text
+
+FORM: Final = "Codex"
+LOOKS: Final = (
+    'a line of a Codex rollout: {"timestamp": …, "type": "session_meta", "response_item", '
+    '"event_msg", "turn_context" or "compacted", "payload": {…}}'
+)
+_LEFT_OUT: Final = frozenset({"session_meta", "event_msg", "turn_context", "compacted"})
+_NO_MESSAGES: Final = frozenset({"ghost_snapshot", "other"})
+"""Payloads of response items that were never sent to a model."""
+
+
+def recognise(record: Block) -> bool:
+    """Whether a record is a line of a rollout."""
+    return (
+        {"timestamp", "type", "payload"} <= record.keys()
+        and isinstance(record["type"], str)
+        and as_dict(record["payload"]) is not None
+    )
+
+
+def read(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    """Read a rollout into one chat, named as the session is there, else as the file.
+
+    Message ids are made of the line's number: rollouts are only ever appended to.
+    """
+    session = ""
+    for record in records_of(path):
+        if isinstance(record, Bad):
+            yield record
+            continue
+        try:
+            fields = _checked(record)
+            session = session or _session(fields) or path.stem
+            message = _message(record, fields, tally)
+            if message is not None:
+                key = ChatKey(whose.user_id, session, whose.agent_id)
+                yield Item(key, message, f"{path}, line", record.number, record.size, record.end)
+        except InvalidRequestError as error:
+            yield Bad(f"{path}, line {record.number}", str(error))
+
+
+def _checked(record: Record) -> Block:
+    fields = as_dict(record.plain)
+    if fields is None or not recognise(fields):
+        raise InvalidRequestError(f"expected {LOOKS}")
+    return fields
+
+
+def _session(fields: Block) -> str:
+    # A fork repeats the lines of its parent, that one's session_meta too: the first is its own.
+    return as_text(fields["payload"].get("id")) if fields["type"] == "session_meta" else ""
+
+
+def _message(record: Record, fields: Block, tally: Tally) -> ConversationMessage | None:
+    kind, payload = fields["type"], fields["payload"]
+    narrow = as_text(payload.get("type"))
+    if kind in _LEFT_OUT or (kind == "response_item" and narrow in _NO_MESSAGES):
+        tally.leave(f"{kind} {narrow}".strip())
+        return None
+    if kind != "response_item":
+        raise InvalidRequestError(f"lines of type {kind!r} are not known; expected {LOOKS}")
+    message = attrs.evolve(
+        read_response_item(payload),
+        id=f"codex-{record.number}",
+        timestamp=time_in(fields["timestamp"]),
+    )
+    tally.read[FORM] += 1
+    return message

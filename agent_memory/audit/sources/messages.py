@@ -1,0 +1,258 @@
+"""Messages as providers' APIs and LangChain write them: recognised by their whole shape.
+
+Sources: the types of the published packages openai 3.57 (``chat``, ``responses``) and
+anthropic 2.14 (``types``), https://docs.aws.amazon.com/bedrock/latest/APIReference/ (Converse),
+and langchain-core 1.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from agent_memory.audit.sources import langchain
+from agent_memory.audit.sources.items import Tally
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ROLES, ConversationMessage, Usage
+from agent_memory.providers import from_openai_responses, parts, shape_of
+from agent_memory.providers.part import Block, as_dict, as_list, as_text
+from agent_memory.providers.plain import load_message
+
+EXPECTED: Final = (
+    'a message: {"role": …, "content": …} of OpenAI, Anthropic or Bedrock, an item of '
+    'OpenAI\'s Responses, or LangChain\'s {"type": …, "data": {…}}'
+)
+_FORMS: Final[Mapping[str | None, str]] = {
+    "openai_chat": "OpenAI Chat",
+    "openai_responses": "OpenAI Responses",
+    "anthropic": "Anthropic",
+    "bedrock": "Bedrock",
+    None: "role and text",
+}
+_ITEMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "message": ("role", "content"),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output"),
+    "custom_tool_call": ("call_id", "name", "input"),
+    "custom_tool_call_output": ("call_id", "output"),
+    "reasoning": ("summary",),
+    "additional_tools": ("tools",),
+    "apply_patch_call": ("call_id",),
+    "apply_patch_call_output": ("call_id",),
+    "code_interpreter_call": (),
+    "compaction": (),
+    "compaction_summary": (),
+    "compaction_trigger": (),
+    "computer_call": (),
+    "computer_call_output": ("output",),
+    "configuration_update": (),
+    "file_search_call": (),
+    "image_generation_call": (),
+    "item_reference": ("id",),
+    "local_shell_call": ("action",),
+    "local_shell_call_output": ("output",),
+    "mcp_approval_request": ("name",),
+    "mcp_approval_response": ("approval_request_id",),
+    "mcp_call": ("name",),
+    "mcp_list_tools": (),
+    "program": (),
+    "program_output": (),
+    "shell_call": ("call_id",),
+    "shell_call_output": ("call_id", "output"),
+    "tool_search_call": (),
+    "tool_search_output": ("tools",),
+    "web_search_call": (),
+}
+"""The items of a Responses input, with the fields without which one says nothing."""
+_SAYING_NOTHING: Final = frozenset({
+    "cachePoint", "guardContent", "document_url", "tool_addition", "tool_removal", "compaction",
+    "tool_call", "tool_call_chunk", "server_tool_call", "server_tool_result", "non_standard",
+})  # fmt: skip
+"""Blocks that are known and have no text of their own."""
+_BESIDE: Final = (
+    *("tool_calls", "function_call", "refusal", "audio"),
+    *("reasoning", "reasoning_content", "reasoning_details"),
+)
+"""What a reply of Chat Completions may have in place of content."""
+_FOREIGN: Final[Mapping[str, str]] = {
+    "parts": "`parts` are written by Vercel's AI SDK and by Gemini, whose messages are not read",
+    "toolInvocations": "`toolInvocations` are of Vercel's AI SDK, whose messages are not read",
+}
+
+
+def read_message(item: object, message_id: str, tally: Tally) -> ConversationMessage:
+    """Make a message of one of any form that is read.
+
+    Args:
+        item: what stands for a message in a source.
+        message_id: the id it gets.
+        tally: counts as what it was read.
+
+    Raises:
+        InvalidRequestError: it has not the shape of any form; the text says what is wrong.
+    """
+    fields = as_dict(item)
+    if fields is None:
+        raise InvalidRequestError(f"a message must be an object; expected {EXPECTED}")
+    for foreign, told in _FOREIGN.items():
+        if isinstance(fields.get(foreign), list):
+            raise InvalidRequestError(f"{told}; expected {EXPECTED}")
+    try:
+        for recognise, read in _READERS:
+            if recognise(fields):
+                name, message = read(fields)
+                break
+        else:
+            raise InvalidRequestError(_unknown(fields))
+    except RecursionError:
+        raise InvalidRequestError("it is nested too deeply") from None
+    tally.read[name] += 1
+    return attrs.evolve(message, id=message_id)
+
+
+def is_message(plain: object) -> bool:
+    """Whether something is meant to be one message, of whatever form, not a list of them."""
+    fields = as_dict(plain) or {}
+    return not {"messages", "mapping"} & fields.keys() and bool({"role", "type"} & fields.keys())
+
+
+def read_response_item(item: Block) -> ConversationMessage:
+    """Make a message of an item of OpenAI's Responses.
+
+    Raises:
+        InvalidRequestError: its type is not known, or what belongs to the type is missing.
+    """
+    kind = as_text(item.get("type"))
+    needed = _ITEMS.get(kind)
+    if needed is None:
+        raise InvalidRequestError(f"items of type {kind!r} are not known; expected {EXPECTED}")
+    missing = [name for name in needed if item.get(name) is None]
+    if missing:
+        raise InvalidRequestError(f"an item of type {kind!r} without {missing[0]!r}")
+    if kind == "message":
+        check_content(item["role"], item["content"])
+    try:
+        (message,) = from_openai_responses([item])
+    except InvalidRequestError as error:
+        raise InvalidRequestError(str(error).removeprefix("message 0: ")) from error
+    return message
+
+
+def check_content(role: object, content: object) -> Any:
+    """Return content that is text or a list of blocks whose types are all known.
+
+    Raises:
+        InvalidRequestError: it is not, so that something in it might never be shown.
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise InvalidRequestError(f"its content must be text or a list, not {_kind_of(content)}")
+    message = ConversationMessage("user" if role == "tool" else role, content)
+    for index, part in enumerate(parts(message)):
+        if part.kind == "other" and part.name not in _SAYING_NOTHING:
+            block = as_dict(part.raw)
+            if block is None or not (block.keys() & _SAYING_NOTHING):
+                kind = part.name or ", ".join(block or ()) or _kind_of(part.raw)
+                raise InvalidRequestError(f"content[{index}]: blocks of type {kind!r} are unknown")
+        elif part.kind == "text" and not part.text and not _has_text(part.raw):
+            raise InvalidRequestError(f"content[{index}]: a block of text without a text")
+    return content
+
+
+def anthropic_usage(reported: object) -> Usage | None:
+    """Return what Anthropic reports of a reply; it counts cached tokens beside the input."""
+    figures = as_dict(reported)
+    if figures is None:
+        return None
+
+    def tokens(name: str) -> int:
+        value = figures.get(name)
+        return value if type(value) is int and value >= 0 else 0
+
+    cached = tokens("cache_read_input_tokens")
+    made = tokens("cache_creation_input_tokens")
+    return Usage(tokens("input_tokens") + cached + made, tokens("output_tokens"), cached)
+
+
+def _is_reply(fields: Block) -> bool:
+    """A whole reply of Anthropic's, as its SDK dumps it."""
+    return (
+        fields.get("type") == "message" and {"role", "content", "model", "usage"} <= fields.keys()
+    )
+
+
+def _read_reply(fields: Block) -> tuple[str, ConversationMessage]:
+    content = check_content(fields["role"], fields["content"])
+    rest = {name: value for name, value in fields.items() if name not in ("role", "content")}
+    usage = anthropic_usage(fields["usage"])
+    metadata = {"anthropic": rest}
+    message = ConversationMessage(fields["role"], content, usage=usage, metadata=metadata)
+    return "Anthropic", message
+
+
+def _is_item(fields: Block) -> bool:
+    return as_text(fields.get("type")) in _ITEMS
+
+
+def _read_item(fields: Block) -> tuple[str, ConversationMessage]:
+    return "OpenAI Responses", read_response_item(fields)
+
+
+def _has_role(fields: Block) -> bool:
+    return "role" in fields and "type" not in fields
+
+
+def _read_role(fields: Block) -> tuple[str, ConversationMessage]:
+    role, content = fields["role"], fields.get("content")
+    if not isinstance(role, str) or role not in ROLES:
+        known = ", ".join(repr(role.value) for role in ROLES.values())
+        raise InvalidRequestError(f"role must be one of {known}, not {role!r}")
+    if content is not None:
+        check_content(role, content)
+    elif role != "assistant" or not ({"content", *_BESIDE} & fields.keys()):
+        raise InvalidRequestError("it has no content")
+    if not isinstance(fields.get("tool_calls", []), list | None):
+        raise InvalidRequestError("its tool_calls must be a list")
+    message = load_message(fields)  # as from_openai, from_anthropic and from_bedrock do
+    # A string alone is the same in all forms, and most messages are one.
+    is_text = isinstance(content, str) and not message.extra
+    return _FORMS[None if is_text else shape_of(message)], message
+
+
+def _read_langchain(fields: Block) -> tuple[str, ConversationMessage]:
+    message = langchain.langchain_message(fields, "-")
+    if message.content is not None:
+        check_content(message.role.value, message.content)
+    return "LangChain", message
+
+
+_READERS: Final[
+    tuple[tuple[Callable[[Block], bool], Callable[[Block], tuple[str, ConversationMessage]]], ...]
+] = (
+    (langchain.recognise, _read_langchain),
+    (_is_reply, _read_reply),
+    (_is_item, _read_item),
+    (_has_role, _read_role),
+)
+
+
+def _unknown(fields: Block) -> str:
+    kind = fields.get("type")
+    if isinstance(kind, str):
+        return f"records of type {kind!r} are not known; expected {EXPECTED}"
+    names = ", ".join([repr(name) for name in list(fields)[:8]]) or "nothing"
+    return f"it has no role, but {names}; expected {EXPECTED}"
+
+
+def _has_text(raw: object) -> bool:
+    block = as_dict(raw)
+    if block is None:
+        return True
+    return isinstance(block.get("text"), str) or bool(as_list(block.get("content")))
+
+
+def _kind_of(value: object) -> str:
+    return "null" if value is None else type(value).__name__
