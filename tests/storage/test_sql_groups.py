@@ -17,6 +17,7 @@ from agent_memory import (
     StorageError,
 )
 from agent_memory.storage.sql import appends
+from agent_memory.storage.sql.sessions import DriverConnection
 from agent_memory.storage.sql.statements import Statements
 
 
@@ -344,3 +345,40 @@ async def test_c08_sqlites_limit_is_told(sqlite):
     with pytest.raises(MessageTooLargeError, match="at most 1000"):
         await save(sqlite, 0, user("x" * 1_000))
     assert await save(sqlite, 0, user("é" * 300))
+
+
+async def test_a_small_read_is_made_beside_the_saves(sqlite, monkeypatch):
+    """In the writer's thread if that is idle, up to a bound of bytes; else in the reader's."""
+    threads, runner = [], sqlite._parts().runner
+    real = DriverConnection.exec_driver_sql
+
+    def noting(self, statement, parameters=(), /):
+        if statement.startswith("SELECT"):
+            threads.append(threading.current_thread().name)
+        return real(self, statement, parameters)
+
+    async def fetch(count):
+        # It answers a save before it has looked for the next.
+        while not runner._writer.is_idle:  # noqa: ASYNC110  (a thread, which sets no event)
+            await asyncio.sleep(0)
+        threads.clear()
+        return [message.id for message in await sqlite.fetch_chat(*chat(0), count)]
+
+    monkeypatch.setattr(DriverConnection, "exec_driver_sql", noting)
+    await save(sqlite, 0, *(user("x" * 1_000, id=f"m{n}") for n in range(100)))
+    assert await fetch(64) == [f"m{n}" for n in range(36, 100)]
+    assert threads == ["agent-memory-sql-writer"]
+
+    assert len(await fetch(65)) == 65
+    assert threads == ["agent-memory-sql-reader"]
+
+    await save(sqlite, 0, user("y" * 200_000, id="large"))
+    assert await fetch(2) == ["m99", "large"]
+    assert threads == ["agent-memory-sql-writer", "agent-memory-sql-reader"]
+
+
+async def test_a_read_does_not_wait_for_a_busy_writer(sqlite):
+    """While saves wait, everything is read on the other connection."""
+    await save(sqlite, 0, user("here"))
+    with Plug(sqlite):
+        assert contents(await sqlite.fetch_chat(*chat(0), 20)) == ["here"]

@@ -89,6 +89,18 @@ class Statement:
         ).fetchall()
         return found
 
+    def few_rows(
+        self, connection: Executor, values: Values, characters: int
+    ) -> Sequence[Row] | None:
+        """Execute it and return all rows; None if their last columns hold more `characters`."""
+        rows: list[Row] = []
+        for row in connection.exec_driver_sql(self.text, self.arrange(values)):
+            characters -= len(row[-1] or "")
+            if characters < 0:
+                return None
+            rows.append(row)
+        return rows
+
     def row(self, connection: Executor, values: Values) -> Row | None:
         """Execute it and return its first row, or None."""
         rows = self.rows(connection, values)

@@ -35,7 +35,25 @@ def read(
         statement, values["first"] = statements.read_first, first
     elif last is not None:
         statement, values["newest"] = statements.read_last, last
-    rows = statement.rows(connection, values)
+    return _log_slice(statement.rows(connection, values), codec, key)
+
+
+def read_newest(
+    connection: Executor,
+    statements: Statements,
+    codec: RowCodec,
+    key: ChatKey,
+    *,
+    count: int,
+    characters: int,
+) -> LogSlice | None:
+    """Read the newest `count` entries; None if their bodies hold more `characters`."""
+    values = {**statements.key_values(key), "after": 0, "newest": count}
+    rows = statements.read_last.few_rows(connection, values, characters)
+    return None if rows is None else _log_slice(rows, codec, key)
+
+
+def _log_slice(rows: Sequence[Row], codec: RowCodec, key: ChatKey) -> LogSlice:
     floor = rows[0][1] if rows else 0
     entries = [
         codec.decode(body, chat, position, key.agent_id)

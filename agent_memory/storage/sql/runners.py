@@ -66,6 +66,10 @@ class Runner(ABC):
         """Run `work`, which only reads; see :meth:`Session.read`."""
         return await self._submit_read(work, key).settled()
 
+    async def read_small(self, work: Callable[[Executor], T]) -> T | None:
+        """Run `work`, which reads little, where that is quicker; None where it is not."""
+        return None
+
     async def append(self, appender: Appender, append: Append) -> LogSlice:
         """Store an append, with others that wait at the same moment."""
         pending = PendingAppend(append, appender)
@@ -125,6 +129,15 @@ class ThreadRunner(Runner):
 
     def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
         return self._reader.submit(lambda session: session.read(work), key)
+
+    async def read_small(self, work: Callable[[Executor], T]) -> T | None:
+        """Run `work` in the writer's thread if that is idle.
+
+        Each commit empties the page cache of the other connection, but not of its own.
+        """
+        if not self._writer.is_idle:
+            return None
+        return await self._writer.submit(lambda session: session.read(work)).settled()
 
     def _append(self, pending: PendingAppend) -> None:
         self._writer.append(pending)

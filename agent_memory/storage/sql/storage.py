@@ -32,6 +32,8 @@ from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
 T = TypeVar("T")
 
 _PAGE: Final = 500  # chats listed at a time
+_FEW: Final = 64  # entries, and characters of theirs, that may be read between two saves
+_FEW_CHARACTERS: Final = 200_000
 
 
 @attrs.frozen
@@ -208,7 +210,16 @@ class SqlChatStorage(ChatStorage):
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
     ) -> LogSlice:
-        codec = self._parts().codec
+        opened = self._parts()
+        codec, statements = opened.codec, opened.statements
+        if last is not None and last <= _FEW and not after:
+            newest = await opened.runner.read_small(
+                lambda connection: reading.read_newest(
+                    connection, statements, codec, key, count=last, characters=_FEW_CHARACTERS
+                )
+            )
+            if newest is not None:
+                return newest
         return await self._query(
             lambda connection, statements: reading.read(
                 connection, statements, codec, key, after=after, first=first, last=last

@@ -30,9 +30,15 @@ class Worker:
         self._lock = threading.Lock()
         self._stopped = Future[None]()
         self._stopping = False
-        arguments = self._queue, session, self._stopped
+        self._state = _State()
+        arguments = self._queue, session, self._stopped, self._state
         thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it had nothing to do a moment ago."""
+        return self._state.taken == self._state.done
 
     def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
         """Let the thread run `work`.
@@ -64,25 +70,35 @@ class Worker:
         with self._lock:  # so that nothing is queued behind the end
             if self._stopping:
                 raise StorageClosedError("the store is closed")
+            self._state.taken += 1
             self._queue.put(job)
 
 
-def _serve(jobs: queue.SimpleQueue[Any], session: Session, stopped: Future[None]) -> None:
+class _State:
+    """How many jobs a worker was given, and how many its thread, which counts them, has done."""
+
+    taken = done = 0
+
+
+def _serve(
+    jobs: queue.SimpleQueue[Any], session: Session, stopped: Future[None], state: _State
+) -> None:
     try:
-        while _serve_waiting(jobs, session):
+        while _serve_waiting(jobs, session, state):
             pass
     finally:
         session.close()
         stopped.set_result(None)
 
 
-def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session) -> bool:
+def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session, state: _State) -> bool:
     """Do all that waits now; return whether to go on.
 
     A function of its own, so that no local variable keeps a large result alive while idle.
     """
     appends: list[PendingAppend] = []
     job = jobs.get()
+    count = 1
     while True:
         if isinstance(job, PendingAppend) and len(appends) < MAX_ROWS:
             appends.append(job)
@@ -99,4 +115,6 @@ def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session) -> bool:
             job = jobs.get_nowait()
         except queue.Empty:
             commit_all(appends, session)
+            state.done += count
             return True
+        count += 1
