@@ -25,7 +25,7 @@ from agent_memory.storage.retracting import retract_all, retract_newest
 
 try:
     # Taken at run time, so that type checkers need not have the SDK.
-    _memory: Any = import_module("agents.memory")
+    _settings_module: Any = import_module("agents.memory.session_settings")
 except ImportError as error:
     raise MissingDependencyError("openai-agents", "openai-agents") from error
 
@@ -56,6 +56,7 @@ class AgentMemorySession:
 
     Raises:
         InvalidRequestError: an argument is none of what is said above.
+        TypeError: a dict of settings has a name that the SDK does not know.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class AgentMemorySession:
         """Append items, all of them or none.
 
         Args:
-            items: Responses items of any type: dicts, or the SDK's objects.
+            items: Responses items of any type: dicts, or the SDK's objects. A dict without type
+                and role, such as an ``EncryptedSession`` makes, is kept as it is.
 
         Raises:
             InvalidRequestError: something is no item; nothing is stored.
@@ -144,9 +146,13 @@ class AgentMemorySession:
 
 
 def _settings(given: Any) -> Any:
-    if given is None or isinstance(given, dict):
-        return _memory.SessionSettings(**(given or {}))
-    if not isinstance(given, _memory.SessionSettings):
+    if given is None:
+        return _settings_module.SessionSettings()
+    if isinstance(given, dict):
+        # Releases that have it refuse unknown names, which the class itself ignores.
+        coerce = getattr(_settings_module, "coerce_session_settings", None)
+        return coerce(given) if coerce else _settings_module.SessionSettings(**given)
+    if not isinstance(given, _settings_module.SessionSettings):
         raise InvalidRequestError(
             f"session_settings must be the SDK's SessionSettings, not {type(given).__name__}"
         )
@@ -155,23 +161,22 @@ def _settings(given: Any) -> Any:
 
 def _message(item: Any) -> ConversationMessage:
     plain = to_plain(item)
-    if _is_reference(plain):
-        # The one item that may do without a type: it is known by its id alone.
-        named = [{**plain, "type": "item_reference"}]
-        (message,) = from_openai_responses(named)
-        return attrs.evolve(message, metadata={_SOURCE: {"item": plain}})
-    (message,) = from_openai_responses([plain])
-    return attrs.evolve(message, metadata={_SOURCE: {}})
+    missing = _missing_type(plain)
+    if missing is None:
+        (message,) = from_openai_responses([plain])
+        return attrs.evolve(message, metadata={_SOURCE: {}})
+    (message,) = from_openai_responses([{**plain, "type": missing}])
+    return attrs.evolve(message, metadata={_SOURCE: {"item": plain}})
 
 
-def _is_reference(plain: Any) -> bool:
+def _missing_type(plain: Any) -> str | None:
+    """Return the type under which to read an item that has none, and is no message."""
     item = as_dict(plain)
-    return (
-        item is not None
-        and "id" in item
-        and {*item, "type"} == {"id", "type"}
-        and (item.get("type") is None)
-    )
+    if not item or item.get("type") is not None or "role" in item or "content" in item:
+        return None  # with a content it is a message whose role was forgotten
+    # A reference is the one item of the API's that may do without a type. Others are those of
+    # sessions around this one, such as the SDK's EncryptedSession: they come back as they are.
+    return "item_reference" if {*item} - {"type"} == {"id"} else "opaque"
 
 
 def _items(messages: Sequence[ConversationMessage]) -> list[dict[str, Any]]:

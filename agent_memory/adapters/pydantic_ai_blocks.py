@@ -193,7 +193,7 @@ def _thinking_back(block: Block, rest: Residue) -> dict[str, Any]:
 
 def _is_file(item: object) -> bool:
     found = as_dict(item) or {}
-    return found.get("kind") in _URLS or _is_shown(found)
+    return as_text(found.get("kind")) in _URLS or _is_shown(found)
 
 
 def _is_shown(item: Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ HOME = Path(os.environ.get("AGENT_MEMORY_ADAPTER_VENVS", ROOT / ".venvs"))
 FRAMEWORKS: dict[str, list[str]] = {
     # Its agents still pass arguments that later clients refuse.
     "agent-squad": ["anthropic>=0.49,<0.60"],
-    "openai-agents": [],
+    "openai-agents": ["openai-agents[encrypt]"],
     "langchain": ["langchain>=1,<2"],
     "pydantic-ai": [],
 }

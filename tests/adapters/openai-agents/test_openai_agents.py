@@ -6,6 +6,7 @@ import typing
 
 import pytest
 from agents import Agent, ModelSettings, Runner, SessionSettings, function_tool
+from agents.extensions.memory import EncryptedSession
 from agents.memory import Session
 from agents.models.openai_responses import OpenAIResponsesModel
 from agents.run import RunConfig
@@ -109,6 +110,35 @@ async def test_items_come_back_in_order_and_number(session):
     await session.add_items(ITEMS)
     assert await session.get_items() == ITEMS
     assert len(await raw(session)) == len(ITEMS)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [{"__enc__": 1, "v": 1, "payload": "x"}, {"content": "no role"}, {"a": {"type": 1}}, {}],
+)
+async def test_c96_unknown_dicts_come_back_equal(session, item):
+    """What another session around this one makes of its items is nobody's business here."""
+    await session.add_items([{"role": "user", "content": "hi"}, item])
+    assert await session.get_items() == [{"role": "user", "content": "hi"}, item]
+    assert await session.pop_item() == item
+
+
+async def test_c96_the_sdk_s_encryption_around_a_session():
+    """Its items are dicts without a role; what is stored is not legible."""
+    storage = InMemoryChatStorage()
+    inner = AgentMemorySession(storage, "s")
+    session = EncryptedSession("s", inner, "0123456789abcdef0123456789abcdef")
+    items = [{"role": "user", "content": "a secret"}, ITEMS[5], ITEMS[6]]
+    await session.add_items(items)
+    assert await session.get_items() == items
+    assert "a secret" not in repr([m.to_dict() for m in await raw(inner)])
+    assert await session.pop_item() == ITEMS[6]
+
+
+def test_c97_an_unknown_setting_is_refused_as_the_sdk_does():
+    """A slip in a name never means no limit."""
+    with pytest.raises(TypeError, match="limitt"):
+        AgentMemorySession(InMemoryChatStorage(), "s", session_settings={"limitt": 1})
 
 
 async def test_the_sdk_s_objects_are_taken(session):

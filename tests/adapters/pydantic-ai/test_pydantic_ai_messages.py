@@ -73,6 +73,11 @@ REQUEST_PARTS = {
     "returned text": [returned("sunny")],
     "returned data": [returned({"t": [1, 2.5, None, "é"]}, metadata={"rows": 3})],
     "returned list": [returned(["a", {"b": 1}])],
+    "returned kinds (C95)": [
+        returned([{"kind": [1, 2]}]),
+        returned([{"kind": {"x": "y"}}, "and text"]),
+        returned([{"kind": None, "url": "u"}]),
+    ],
     "returned nothing": [returned(None)],
     "returned number": [returned(42)],
     "returned files": [returned(["a plot", PNG, {"rows": 2}, SOUND, IMAGE])],
@@ -156,7 +161,9 @@ data = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-fields = st.dictionaries(st.text(max_size=5), data, max_size=3)
+# Tools may answer with the words that the framework's own dumps use.
+words = st.sampled_from(["kind", "media_type", "data", "url", "content", "part_kind"])
+fields = st.dictionaries(st.text(max_size=5) | words, data, max_size=3)
 shown = st.text() | st.builds(
     BinaryContent, st.binary(max_size=9), media_type=st.sampled_from(["image/png", "audio/wav"])
 )
@@ -164,7 +171,7 @@ request_parts = st.lists(
     st.builds(SystemPromptPart, st.text())
     | st.builds(UserPromptPart, st.text() | st.lists(shown, max_size=3))
     | st.builds(
-        ToolReturnPart, st.text(), data | st.lists(shown, max_size=2), st.sampled_from("ab"),
+        ToolReturnPart, st.text(), data | st.lists(shown | fields), st.sampled_from("ab"),
         metadata=fields, outcome=st.sampled_from(["success", "failed", "retried"]),
     ),
     max_size=3,
