@@ -114,7 +114,7 @@ async def test_items_come_back_in_order_and_number(session):
 
 @pytest.mark.parametrize(
     "item",
-    [{"__enc__": 1, "v": 1, "payload": "x"}, {"content": "no role"}, {"a": {"type": 1}}, {}],
+    [{"__enc__": 1, "v": 1, "payload": "x"}, {"a": {"type": 1}}, {"type": None, "b": [1]}],
 )
 async def test_c96_unknown_dicts_come_back_equal(session, item):
     """What another session around this one makes of its items is nobody's business here."""
