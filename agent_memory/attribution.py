@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers import parts, text_message
-from agent_memory.providers.editing import with_prefix
+from agent_memory.providers.text import with_prefix
 from agent_memory.turns import group
 
 

@@ -12,13 +12,15 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers import Part, parts
+from agent_memory.providers.part import Part
+from agent_memory.providers.reading import in_context, parts
 
 GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
 """What a group of messages is."""
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
+_SAID: Final = ("text", "media")
 
 
 @attrs.frozen
@@ -45,6 +47,7 @@ class Facts(NamedTuple):
     has_results: bool = False
     says: bool = False
     only_thinks: bool = False
+    nameless: bool = False
 
     @property
     def answers_user(self) -> bool:
@@ -76,10 +79,8 @@ def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None)
     for part in inside:
         kind = part.kind
         acts = acts or kind != "reasoning"
-        if kind == "text":
-            says = says or bool(part.text.strip())
-        elif kind == "media":
-            says = True
+        if kind in _SAID:
+            says = says or kind == "media" or bool(part.text.strip())
         elif kind == "result":
             given.append(part.id)
         elif kind == "call":
@@ -88,10 +89,15 @@ def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None)
                 calls[part.id] = None
                 if not part.hosted:
                     waits[part.id] = None
+    nameless = None in given or len(calls) < sum([part.kind == "call" for part in inside])
+    if None in given:
+        given = [part.id for part in inside if part.kind == "result" and not _is_unnamed(part)]
     # A call that is answered within its own message (as of what the provider runs) is done.
     results = tuple([call_id for call_id in given if call_id not in calls])
     answered = set(given)
     role = message.role
+    if role is ParticipantRole.TOOL and any(part.hosted for part in inside):
+        role = _ASSISTANT  # an item with the result of a tool that the provider ran
     return Facts(
         role,
         calls=tuple(calls),
@@ -101,7 +107,13 @@ def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None)
         has_results=bool(results) or role is ParticipantRole.TOOL,
         says=says,
         only_thinks=role is _ASSISTANT and not acts and bool(inside),
+        nameless=nameless,
     )
+
+
+def _is_unnamed(result: Part) -> bool:
+    """Whether a result needs no call to be named: its provider ran the tool, and knows."""
+    return result.hosted and result.id is None
 
 
 class Trace:
@@ -112,8 +124,11 @@ class Trace:
         messages: Sequence[ConversationMessage],
         held: Sequence[tuple[Part, ...]] | None = None,
     ) -> None:
-        inside = repeat(None) if held is None else held
-        self.facts: Final = [*map(facts_of, messages, inside)]
+        facts_known = [*map(facts_of, messages, repeat(None) if held is None else held)]
+        if held is None and any(facts.nameless for facts in facts_known):
+            named = in_context(messages, [parts(message) for message in messages])
+            facts_known = [*map(facts_of, messages, named)]
+        self.facts: Final = facts_known
         self.waiting: dict[str, int] = {}
         """Calls of the exchange at the end, and where they are."""
         self.surplus: list[CallSite] = []

@@ -18,6 +18,7 @@ from agent_memory.frozen import thaw
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import from_openai_responses, to_openai_responses
 from agent_memory.providers.conversion import dump
+from agent_memory.providers.openai_responses import FORMAT
 from agent_memory.providers.part import as_dict
 from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
@@ -190,7 +191,5 @@ def _items(messages: Sequence[ConversationMessage]) -> list[dict[str, Any]]:
 
 def _item(message: ConversationMessage) -> dict[str, Any]:
     source = as_dict(message.metadata.get(_SOURCE)) or {}
-    item: dict[str, Any] = (
-        thaw(source["item"]) if "item" in source else dump(message, "openai_responses")
-    )
+    item: dict[str, Any] = thaw(source["item"]) if "item" in source else dump(message, FORMAT)
     return item

@@ -11,38 +11,39 @@ from typing import TYPE_CHECKING
 from agent_memory._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from agent_memory.providers.anthropic import from_anthropic
-    from agent_memory.providers.bedrock import from_bedrock
     from agent_memory.providers.conversion import (
         Conversion,
         LeftOut,
-        Provider,
         convert,
+        from_anthropic,
+        from_bedrock,
+        from_openai,
+        from_openai_responses,
         reshape,
         to_anthropic,
         to_bedrock,
         to_openai,
         to_openai_responses,
     )
-    from agent_memory.providers.making import text_message
+    from agent_memory.providers.formats import Provider
     from agent_memory.providers.media import Media
-    from agent_memory.providers.openai_chat import from_openai
-    from agent_memory.providers.openai_responses import from_openai_responses
-    from agent_memory.providers.part import Part, PartKind, Shape
-    from agent_memory.providers.reading import media_in, parts, shape_of, text_of
+    from agent_memory.providers.part import FormatName, Part, PartKind
+    from agent_memory.providers.reading import format_of, media_in, parts, text_of
     from agent_memory.providers.repairing import repair
+    from agent_memory.providers.text import text_message
     from agent_memory.providers.validation import Violation, validate
 
 __all__ = [
     "Conversion",
+    "FormatName",
     "LeftOut",
     "Media",
     "Part",
     "PartKind",
     "Provider",
-    "Shape",
     "Violation",
     "convert",
+    "format_of",
     "from_anthropic",
     "from_bedrock",
     "from_openai",
@@ -51,7 +52,6 @@ __all__ = [
     "parts",
     "repair",
     "reshape",
-    "shape_of",
     "text_message",
     "text_of",
     "to_anthropic",
@@ -62,19 +62,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "anthropic": ("from_anthropic",),
-    "bedrock": ("from_bedrock",),
     "conversion": (
-        *("Conversion", "LeftOut", "Provider", "convert", "reshape"),
+        *("Conversion", "LeftOut", "convert", "reshape"),
+        *("from_anthropic", "from_bedrock", "from_openai", "from_openai_responses"),
         *("to_anthropic", "to_bedrock", "to_openai", "to_openai_responses"),
     ),
-    "making": ("text_message",),
+    "formats": ("Provider",),
     "media": ("Media",),
-    "openai_chat": ("from_openai",),
-    "openai_responses": ("from_openai_responses",),
-    "part": ("Part", "PartKind", "Shape"),
-    "reading": ("media_in", "parts", "shape_of", "text_of"),
+    "part": ("FormatName", "Part", "PartKind"),
+    "reading": ("format_of", "media_in", "parts", "text_of"),
     "repairing": ("repair",),
+    "text": ("text_message",),
     "validation": ("Violation", "validate"),
 }
 __getattr__, __dir__ = lazy_names(

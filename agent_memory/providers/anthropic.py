@@ -6,52 +6,50 @@ https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/overview.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-from agent_memory.messages import ConversationMessage, Usage
+from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
+from agent_memory.providers.format import (
+    SAFE_ID,
+    USERS,
+    Format,
+    Pages,
+    Reader,
+    arguments_of,
+    arrange_blocks,
+    holds_no_parts,
+    is_blank_block,
+    is_conversational,
+    safe_id,
+)
 from agent_memory.providers.media import Media, MediaKind, decoded
-from agent_memory.providers.openai_chat import read_text
 from agent_memory.providers.part import (
-    ANTHROPIC,
     Block,
+    FormatName,
     Part,
     as_dict,
     as_id,
     as_list,
     as_text,
+    is_blank,
     joined,
-    to_json,
+    readable,
 )
-from agent_memory.providers.plain import load_each, load_message
+from agent_memory.providers.plain import load_message
 
+_ANTHROPIC: Final = frozenset[FormatName]({"anthropic"})
 _HOSTED_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
-_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
-def from_anthropic(messages: Iterable[Any]) -> list[ConversationMessage]:
-    """Make messages of Messages API messages: dicts or the SDK's objects.
-
-    Dicts are kept exactly: :func:`agent_memory.providers.to_anthropic` gives them back. An SDK's
-    ``Message`` (a reply) is reduced to what may be sent back, role and content, and its usage
-    becomes ``message.usage``; a dict whose content is ``reply.content`` is fine too.
-
-    Raises:
-        InvalidRequestError: an item is no message; the text names it.
-    """
-    return load_each(messages, load_message, load_object=_load_reply)
-
-
-def _load_reply(plain: Block) -> ConversationMessage:
+def _load(plain: Block, given: object) -> ConversationMessage:
     message = load_message(plain)
-    if message.extra.get("type") != "message":
+    if isinstance(given, Mapping) or message.extra.get("type") != "message":
         return message
+    # A reply: what may be sent back is role and content.
     return attrs.evolve(message, extra={}, usage=_usage(message.extra.get("usage")))
 
 
@@ -70,6 +68,13 @@ def _usage(reported: object) -> Usage | None:
     return Usage(tokens("input_tokens") + cached + made, tokens("output_tokens"), cached)
 
 
+def _read_text(block: Block) -> Part | None:
+    # Chat Completions writes text in the same way; this key is OpenAI's.
+    if "prompt_cache_breakpoint" in block:
+        return None
+    return Part("text", as_text(block.get("text")), raw=block, forms=_ANTHROPIC)
+
+
 def _read_call(block: Block) -> Part:
     return Part(
         "call",
@@ -78,71 +83,124 @@ def _read_call(block: Block) -> Part:
         payload=block.get("input"),
         hosted=block.get("type") in _HOSTED_CALLS,
         raw=block,
-        forms=ANTHROPIC,
+        forms=_ANTHROPIC,
     )
 
 
-def read_result(block: Block) -> Part:
+def _read_result(block: Block) -> Part:
     """``tool_result``, and the ``…_tool_result`` blocks of the tools that Anthropic runs."""
     content = block.get("content")
+    hosted = block.get("type") != "tool_result"
+    held = as_dict(content)
     inner = tuple(_read_inner(item) for item in as_list(content))
-    failed = as_dict(content) or {}
+    if hosted and held is not None:
+        inner = tuple(_read_inner(item) for item in _fetched(held))
+    text = content if isinstance(content, str) else joined(inner)
+    if hosted and not text and not isinstance(content, str):
+        text = readable(content)
     return Part(
         "result",
-        content if isinstance(content, str) else joined(inner),
+        text,
         id=as_id(block.get("tool_use_id")),
         payload=content,
-        is_error=block.get("is_error") is True or as_text(failed.get("type")).endswith("_error"),
-        hosted=block.get("type") != "tool_result",
+        is_error=block.get("is_error") is True
+        or as_text((held or {}).get("type")).endswith("_error"),
+        hosted=hosted,
         inner=inner,
         raw=block,
-        forms=ANTHROPIC,
+        forms=_ANTHROPIC,
     )
+
+
+def _fetched(result: Block) -> list[Any]:
+    """The document that ``web_fetch`` brought: its address, then text or a file."""
+    document = as_dict(result.get("content"))
+    if document is None:
+        return []
+    source = as_dict(document.get("source")) or {}
+    if source.get("type") != "text":
+        return [document]
+    said = [
+        as_text(result.get("url")),
+        as_text(document.get("title")),
+        as_text(source.get("data")),
+    ]
+    return [{"type": "text", "text": text} for text in said if text]
 
 
 def _read_inner(item: object) -> Part:
     block = as_dict(item)
     kind = as_text(block.get("type")) if block else ""
-    reader = READERS.get(kind)
-    if block is None or reader is None or kind == "tool_result":
-        return Part("other", name=kind or None, raw=item, forms=ANTHROPIC)
-    return reader(block)
+    reader = _BLOCKS.get(kind)
+    part = None
+    if block is not None and reader is not None and kind != "tool_result":
+        part = reader(block)
+    return part or Part("other", name=kind or None, raw=item, forms=_ANTHROPIC)
 
 
 def _read_thinking(block: Block) -> Part:
-    text = as_text(block.get("thinking"))
-    return Part("reasoning", text, payload=block, raw=block, forms=ANTHROPIC)
+    return Part(
+        "reasoning",
+        as_text(block.get("thinking")),
+        payload=block,
+        raw=block,
+        forms=_ANTHROPIC,
+        signature=as_id(block.get("signature")),
+        redacted=as_id(block.get("data")),
+    )
 
 
-def _media_reader(name: str) -> Callable[[Block], Part]:
+def _media_reader(name: str) -> Reader:
     def read(block: Block) -> Part:
-        return Part("media", name=name, payload=block, raw=block, forms=ANTHROPIC)
+        return Part(
+            "media", name=name, payload=block, raw=block, forms=_ANTHROPIC, media_of=_media_of
+        )
 
     return read
 
 
 def _read_search_result(block: Block) -> Part:
     said = [as_text((as_dict(item) or {}).get("text")) for item in as_list(block.get("content"))]
-    return Part("text", "\n".join(filter(None, said)), raw=block, forms=ANTHROPIC)
+    return Part("text", "\n".join(filter(None, said)), raw=block, forms=_ANTHROPIC)
 
 
-READERS: Final[Mapping[str, Callable[[Block], Part]]] = {
-    "text": read_text,
+def _read_compaction(block: Block) -> Part:
+    """The API's own summary of what came before; where it has no text only Claude can read it."""
+    text = block.get("content")
+    if isinstance(text, str) and text.strip():
+        return Part("text", text, name="compaction", raw=block, forms=_ANTHROPIC)
+    return Part("other", name="compaction", raw=block, forms=_ANTHROPIC, opaque=True)
+
+
+def _read_state(block: Block) -> Part:
+    """Instructions to the API, which say nothing to anybody else."""
+    name = as_text(block.get("type"))
+    return Part("other", name=name, payload=block, raw=block, forms=_ANTHROPIC)
+
+
+_BLOCKS: Final[Mapping[str, Reader]] = {
+    "text": _read_text,
     "tool_use": _read_call,
     "server_tool_use": _read_call,
     "mcp_tool_use": _read_call,
-    "tool_result": read_result,
+    "tool_result": _read_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_thinking,
     "image": _media_reader("image"),
     "document": _media_reader("document"),
     "container_upload": _media_reader("document"),
     "search_result": _read_search_result,
+    "compaction": _read_compaction,
+    "tool_addition": _read_state,
+    "tool_removal": _read_state,
+    "tool_reference": _read_state,
+    "browser_state": _read_state,
+    "mcp_tool_listing": _read_state,
+    "fallback": _read_state,
 }
 
 
-def media_of(block: Block) -> Media | None:
-    """What an image or document block holds."""
+def _media_of(block: Block) -> Media | None:
     source = as_dict(block.get("source")) or {}
     kind: MediaKind = "image" if block.get("type") == "image" else "document"
     name, mime = as_id(block.get("title")), as_text(source.get("media_type"))
@@ -160,29 +218,33 @@ def media_of(block: Block) -> Media | None:
             return None
 
 
-def write_media(media: Media) -> Block | None:
-    """An image or document block; None when Anthropic has none."""
-    if media.kind not in ("image", "document"):
-        return None
-    if media.text is not None:
-        source: Block = {"type": "text", "media_type": "text/plain", "data": media.text}
-    elif media.data is not None:
-        source = {"type": "base64", "media_type": media.mime, "data": media.base64}
-    elif media.url is not None:
-        source = {"type": "url", "url": media.url}
-    else:
+def _write_media(media: Media) -> Block | None:
+    source = _source_of(media)
+    if source is None:
         return None
     titled = {"title": media.name} if media.name and media.kind == "document" else {}
     return {"type": media.kind, "source": source, **titled}
 
 
-def write_text(text: str) -> Block:
-    """A text block."""
+def _source_of(media: Media) -> Block | None:
+    """Pictures in four formats, PDFs, and documents that are plain text."""
+    if media.kind not in ("image", "document"):
+        return None
+    if media.kind == "document" and media.as_text is not None:
+        return {"type": "text", "media_type": "text/plain", "data": media.as_text}
+    if media.data is not None:
+        known = _IMAGES if media.kind == "image" else ("application/pdf",)
+        if media.mime not in known:
+            return None
+        return {"type": "base64", "media_type": media.mime, "data": media.base64}
+    return None if media.url is None else {"type": "url", "url": media.url}
+
+
+def _write_text(text: str, _role: ParticipantRole) -> Block:
     return {"type": "text", "text": text}
 
 
-def write_call(call: Part) -> Block:
-    """A ``tool_use`` block."""
+def _write_call(call: Part) -> Block:
     return {
         "type": "tool_use",
         "id": safe_id(call.id),
@@ -191,47 +253,100 @@ def write_call(call: Part) -> Block:
     }
 
 
-def write_result(result: Part, inner: list[Block]) -> Block:
-    """A ``tool_result`` block; `inner` is its content when that holds media."""
+def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
-    content = inner if has_media else result.text
+    content = inner if has_media else result.text if result.text.strip() else ""
     block = {"type": "tool_result", "tool_use_id": safe_id(result.id), "content": content}
     return {**block, "is_error": True} if result.is_error else block
 
 
-def write_reasoning(reasoning: Part) -> Block | None:
+def _write_reasoning(reasoning: Part) -> Block | None:
     """A thinking block from Bedrock's; None for reasoning that no Claude signed.
 
     Signatures are valid on all platforms:
     https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking.
     """
-    body = as_dict((as_dict(reasoning.raw) or {}).get("reasoningContent")) or {}
-    redacted, said = body.get("redactedContent"), as_dict(body.get("reasoningText"))
-    if isinstance(redacted, bytes):
-        return {"type": "redacted_thinking", "data": base64.b64encode(redacted).decode()}
-    if said is None or as_id(said.get("signature")) is None:
+    if reasoning.redacted is not None:
+        return {"type": "redacted_thinking", "data": reasoning.redacted}
+    if reasoning.signature is None:
         return None
-    return {"type": "thinking", "thinking": reasoning.text, "signature": said["signature"]}
+    return {"type": "thinking", "thinking": reasoning.text, "signature": reasoning.signature}
 
 
-def arguments_of(call: Part) -> Block:
-    """A call's arguments as a dict; text that is no JSON object is kept under ``input``."""
-    given: Any = call.payload
-    if isinstance(given, str):
-        try:
-            given = json.loads(given) if given.strip() else {}
-        except (ValueError, RecursionError):
-            return {"input": given}
-    found = as_dict({} if given is None else given)
-    if found is not None:
-        return found
-    return {"input": given if isinstance(given, str) else to_json(given)}
+def _with_id(part: Part, call_id: str) -> Any:
+    key = "tool_use_id" if part.kind == "result" else "id"
+    return {**(as_dict(part.raw) or {}), key: call_id}
 
 
-def safe_id(call_id: str | None) -> str:
-    """A call id in the characters that Anthropic and Bedrock allow; other ids stay apart."""
-    given = call_id or ""
-    if _ID.fullmatch(given):
-        return given
-    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{re.sub('[^a-zA-Z0-9_-]', '_', given)[:40]}_{digest}"
+def _refuses_blank(part: Part, _held: tuple[Part, ...]) -> str | None:
+    return "a text block holds nothing but white space" if is_blank(part) else None
+
+
+def _result_problem(result: Part) -> str | None:
+    content = result.payload
+    if isinstance(content, str):
+        return "is blank text" if content and not content.strip() else None
+    blank = any(is_blank_block(item) for item in as_list(content))
+    return "holds a blank text block" if blank else None
+
+
+def _clean_result(result: Part) -> Part:
+    block = as_dict(result.raw)
+    if block is None or _result_problem(result) is None:
+        return result
+    kept = [item for item in as_list(result.payload) if not is_blank_block(item)]
+    content = "" if isinstance(result.payload, str) else kept
+    return attrs.evolve(result, raw={**block, "content": content})
+
+
+def _trim(message: Block, _owner: FormatName | None) -> Block:
+    """A message without what only a reply has, such as ``stop_reason``."""
+    return {key: value for key, value in message.items() if key not in FORMAT.reply_fields}
+
+
+_DOCS: Final = "https://docs.anthropic.com/en/"
+_MESSAGES: Final = _DOCS + "api/messages"
+
+FORMAT: Final = Format(
+    name="anthropic",
+    blocks=_BLOCKS,
+    result_suffix="_tool_result",
+    read_result=_read_result,
+    load=_load,
+    request_fields=frozenset({"clear_at", "output_config"}),
+    reply_fields=frozenset(
+        {
+            *("id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage"),
+            *("container", "context_management", "diagnostics"),
+        }
+    ),
+    fits_role=is_conversational,
+    write_text=_write_text,
+    write_media=_write_media,
+    write_call=_write_call,
+    write_result=_write_result,
+    write_reasoning=_write_reasoning,
+    media_roles=USERS,
+    arrange=arrange_blocks,
+    with_id=_with_id,
+    trim=_trim,
+    pages=Pages(
+        messages=_MESSAGES,
+        tools=_DOCS + "docs/agents-and-tools/tool-use/implement-tool-use",
+        reasoning=_DOCS + "docs/build-with-claude/extended-thinking",
+        content=_MESSAGES,
+    ),
+    pairing="adjacent",
+    merges=True,
+    user_first=True,
+    system_apart=True,
+    pairs_hosted=True,
+    signs_reasoning=True,
+    result_role=ParticipantRole.USER,
+    marks_errors=True,
+    refuses_blank=_refuses_blank,
+    call_id=SAFE_ID,
+    result_problem=_result_problem,
+    clean_result=_clean_result,
+    is_empty=holds_no_parts,
+)

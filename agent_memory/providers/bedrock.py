@@ -5,26 +5,43 @@ Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Cont
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from agent_memory.messages import ConversationMessage
-from agent_memory.providers.anthropic import arguments_of, safe_id
+import attrs
+
+from agent_memory.messages import ParticipantRole
+from agent_memory.providers.format import (
+    EVERYONE,
+    Format,
+    Pages,
+    Reader,
+    arguments_of,
+    arrange_blocks,
+    holds_no_parts,
+    is_blank_block,
+    is_conversational,
+    safe_id,
+)
 from agent_memory.providers.media import Media, MediaKind, decoded, mime_of
 from agent_memory.providers.part import (
-    BEDROCK,
     Block,
+    FormatName,
     Part,
     as_dict,
     as_id,
     as_list,
     as_text,
+    is_blank,
     joined,
     to_json,
 )
-from agent_memory.providers.plain import load_each, load_message
 
+_BEDROCK: Final = frozenset[FormatName]({"bedrock"})
+_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+"""The documented pattern has no dot and no colon, but models make such ids, and they are taken."""
 _MEDIA: Final[tuple[MediaKind, ...]] = ("image", "document", "audio", "video")
 _FORMATS: Final[Mapping[str, frozenset[str]]] = {
     "image": frozenset({"png", "jpeg", "gif", "webp"}),
@@ -34,19 +51,8 @@ _FORMATS: Final[Mapping[str, frozenset[str]]] = {
 }  # fmt: skip
 
 
-def from_bedrock(messages: Iterable[Any]) -> list[ConversationMessage]:
-    """Make messages of Converse messages, ``response["output"]["message"]`` among them.
-
-    :func:`agent_memory.providers.to_bedrock` gives exactly the same dicts back, bytes as bytes.
-
-    Raises:
-        InvalidRequestError: an item is no message; the text names it.
-    """
-    return load_each(messages, load_message)
-
-
 def _read_text(block: Block) -> Part:
-    return Part("text", as_text(block.get("text")), raw=block, forms=BEDROCK)
+    return Part("text", as_text(block.get("text")), raw=block, forms=_BEDROCK)
 
 
 def _read_call(block: Block) -> Part:
@@ -56,9 +62,10 @@ def _read_call(block: Block) -> Part:
         id=as_id(use.get("toolUseId")),
         name=as_id(use.get("name")),
         payload=use.get("input"),
-        hosted=use.get("type") is not None,  # "server_tool_use"; the application's have no type
+        # Some models write a type on the application's calls too: "tool_use".
+        hosted=use.get("type") == "server_tool_use",
         raw=block,
-        forms=BEDROCK,
+        forms=_BEDROCK,
     )
 
 
@@ -72,55 +79,67 @@ def _read_result(block: Block) -> Part:
         id=as_id(result.get("toolUseId")),
         payload=content,
         is_error=result.get("status") == "error",
-        hosted=result.get("type") is not None,
+        hosted=result.get("type") not in (None, "tool_result"),
         inner=inner,
         raw=block,
-        forms=BEDROCK,
+        forms=_BEDROCK,
     )
 
 
 def _read_inner(item: object) -> Part:
     block = as_dict(item)
     if block is not None and "json" in block:
-        return Part("text", to_json(block["json"]), raw=block, forms=BEDROCK)
+        return Part("text", to_json(block["json"]), raw=block, forms=_BEDROCK)
     if block is None or "toolResult" in block:
-        return Part("other", raw=item, forms=BEDROCK)
-    return read_block(block) or Part("other", raw=block, forms=BEDROCK)
+        return Part("other", raw=item, forms=_BEDROCK)
+    reader = next((_BLOCKS[key] for key in block if key in _BLOCKS), None)
+    part = None if reader is None else reader(block)
+    return part or Part("other", raw=block, forms=_BEDROCK)
 
 
 def _read_reasoning(block: Block) -> Part:
     reasoning = as_dict(block.get("reasoningContent")) or {}
     text = as_dict(reasoning.get("reasoningText")) or {}
-    said = as_text(text.get("text"))
-    return Part("reasoning", said, payload=block, raw=block, forms=BEDROCK)
+    redacted = reasoning.get("redactedContent")
+    return Part(
+        "reasoning",
+        as_text(text.get("text")),
+        payload=block,
+        raw=block,
+        forms=_BEDROCK,
+        signature=as_id(text.get("signature")),
+        redacted=base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else None,
+    )
 
 
 def _read_citations(block: Block) -> Part:
     cited = as_dict(block.get("citationsContent")) or {}
     said = [as_text((as_dict(item) or {}).get("text")) for item in as_list(cited.get("content"))]
-    return Part("text", "".join(said), raw=block, forms=BEDROCK)
+    return Part("text", "".join(said), raw=block, forms=_BEDROCK)
 
 
 def _read_guarded(block: Block) -> Part:
     guarded = as_dict(block.get("guardContent")) or {}
     text = as_dict(guarded.get("text"))
     if text is None:
-        return Part("media", name="image", payload=block, raw=block, forms=BEDROCK)
-    return Part("text", as_text(text.get("text")), raw=block, forms=BEDROCK)
+        return Part("media", name="image", payload=block, raw=block, forms=_BEDROCK)
+    return Part("text", as_text(text.get("text")), raw=block, forms=_BEDROCK)
 
 
-def _media_reader(name: str) -> Callable[[Block], Part]:
+def _media_reader(name: str) -> Reader:
     def read(block: Block) -> Part:
-        return Part("media", name=name, payload=block, raw=block, forms=BEDROCK)
+        return Part(
+            "media", name=name, payload=block, raw=block, forms=_BEDROCK, media_of=_media_of
+        )
 
     return read
 
 
 def _read_cache_point(block: Block) -> Part:
-    return Part("other", name="cachePoint", payload=block, raw=block, forms=BEDROCK)
+    return Part("other", name="cachePoint", payload=block, raw=block, forms=_BEDROCK)
 
 
-READERS: Final[Mapping[str, Callable[[Block], Part]]] = {
+_BLOCKS: Final[Mapping[str, Reader]] = {
     "text": _read_text,
     "toolUse": _read_call,
     "toolResult": _read_result,
@@ -135,17 +154,7 @@ READERS: Final[Mapping[str, Callable[[Block], Part]]] = {
 }
 
 
-def read_block(block: Block) -> Part | None:
-    """What a block without a type says; None when it is not one of Bedrock's."""
-    for key in block:
-        reader = READERS.get(key)
-        if reader is not None:
-            return reader(block)
-    return None
-
-
-def media_of(block: Block) -> Media | None:
-    """What an image, document, audio or video block holds."""
+def _media_of(block: Block) -> Media | None:
     for kind in _MEDIA:
         body = as_dict(block.get(kind))
         if body is not None:
@@ -165,47 +174,128 @@ def _media(kind: MediaKind, body: Block) -> Media | None:
     return None
 
 
-def write_media(media: Media) -> Block | None:
-    """An image or document block; None when Converse has none for it."""
-    if media.format not in _FORMATS.get(media.kind, ()):
+def _write_media(media: Media) -> Block | None:
+    format_name = "txt" if media.text is not None else media.format
+    if format_name not in _FORMATS.get(media.kind, ()):
         return None
-    if media.kind == "image" and media.data is not None:
-        return {"image": {"format": media.format, "source": {"bytes": media.data}}}
+    if media.kind == "image" and media.data:
+        return {"image": {"format": format_name, "source": {"bytes": media.data}}}
     data = media.data if media.text is None else media.text.encode("utf-8", "replace")
-    if media.kind != "document" or data is None:
+    if media.kind != "document" or not data:
         return None
     # Letters, digits, white space, hyphens, parentheses and brackets are what it allows.
-    name = re.sub(r"[^0-9A-Za-z()\[\]-]+", " ", media.name or "").strip() or "document"
+    name = re.sub(r"[^0-9A-Za-z()\[\]-]+", " ", media.name or "").strip()[:200] or "document"
     source = {"bytes": data}
-    return {"document": {"format": media.format, "name": name, "source": source}}
+    return {"document": {"format": format_name, "name": name, "source": source}}
 
 
-def write_text(text: str) -> Block:
-    """A text block."""
+def _write_text(text: str, _role: ParticipantRole) -> Block:
     return {"text": text}
 
 
-def write_call(call: Part) -> Block:
-    """A ``toolUse`` block."""
+def _write_call(call: Part) -> Block:
     name = call.name or "unknown"
     return {"toolUse": {"toolUseId": safe_id(call.id), "name": name, "input": arguments_of(call)}}
 
 
-def write_result(result: Part, inner: list[Block]) -> Block:
-    """A ``toolResult`` block; `inner` is its content when that holds media."""
+def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
-    text = [write_text(result.text)] if result.text.strip() else []
+    text = [{"text": result.text}] if result.text.strip() else []
     body: Block = {"toolUseId": safe_id(result.id), "content": inner if has_media else text}
     return {"toolResult": {**body, "status": "error"} if result.is_error else body}
 
 
-def write_reasoning(reasoning: Part) -> Block | None:
+def _write_reasoning(reasoning: Part) -> Block | None:
     """A ``reasoningContent`` block from Anthropic's; None for what no Claude signed."""
-    block = as_dict(reasoning.raw) or {}
-    data, signature = decoded(block.get("data")), as_id(block.get("signature"))
-    if block.get("type") == "redacted_thinking" and data is not None:
+    data = decoded(reasoning.redacted)
+    if data is not None:
         return {"reasoningContent": {"redactedContent": data}}
-    if block.get("type") != "thinking" or signature is None:
+    if reasoning.signature is None:
         return None
-    said = {"text": reasoning.text, "signature": signature}
+    said = {"text": reasoning.text, "signature": reasoning.signature}
     return {"reasoningContent": {"reasoningText": said}}
+
+
+def _with_id(part: Part, call_id: str) -> Any:
+    block = as_dict(part.raw) or {}
+    key = "toolResult" if part.kind == "result" else "toolUse"
+    return {**block, key: {**(as_dict(block.get(key)) or {}), "toolUseId": call_id}}
+
+
+def _refuses_blank(part: Part, held: tuple[Part, ...]) -> str | None:
+    """Empty text is refused, white space only where nothing else is said."""
+    if part.kind != "text" or part.text.strip():
+        return None
+    if not part.text:
+        return "a text block is empty"
+    alone = all(is_blank(other) for other in held)
+    return "nothing but white space is said" if alone else None
+
+
+def _result_problem(result: Part) -> str | None:
+    # Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/
+    # API_runtime_ToolResultContentBlock.html.
+    for item in as_list(result.payload):
+        block = as_dict(item)
+        if is_blank_block(item):
+            return "holds a blank text block"
+        if block and "json" in block and not isinstance(block["json"], dict):
+            return "holds JSON that is no object"
+    return None
+
+
+def _clean_result(result: Part) -> Part:
+    block = as_dict(result.raw)
+    body = as_dict(block.get("toolResult")) if block is not None else None
+    if block is None or body is None or _result_problem(result) is None:
+        return result
+    kept = [_as_object(item) for item in as_list(result.payload)]
+    kept = [item for item in kept if not is_blank_block(item)]
+    return attrs.evolve(result, raw={**block, "toolResult": {**body, "content": kept}})
+
+
+def _as_object(item: Any) -> Any:
+    block = as_dict(item)
+    if block is None or "json" not in block or isinstance(block["json"], dict):
+        return item
+    text: Block = {"text": to_json(block["json"])}
+    return text
+
+
+_AWS: Final = "https://docs.aws.amazon.com/bedrock/latest/"
+
+FORMAT: Final = Format(
+    name="bedrock",
+    blocks={},
+    untyped=_BLOCKS,
+    takes_strings=False,
+    fits_role=is_conversational,
+    write_text=_write_text,
+    write_media=_write_media,
+    write_call=_write_call,
+    write_result=_write_result,
+    write_reasoning=_write_reasoning,
+    media_roles=EVERYONE,
+    arrange=arrange_blocks,
+    with_id=_with_id,
+    pages=Pages(
+        messages=_AWS + "userguide/conversation-inference-call.html",
+        tools=_AWS + "userguide/tool-use-inference-call.html",
+        reasoning="https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking",
+        content=_AWS + "APIReference/API_runtime_ContentBlock.html",
+    ),
+    pairing="adjacent",
+    merges=True,
+    alternates=True,
+    user_first=True,
+    system_apart=True,
+    later_system=False,
+    pairs_hosted=True,
+    result_role=ParticipantRole.USER,
+    marks_errors=True,
+    refuses_blank=_refuses_blank,
+    call_id=_CALL_ID,
+    result_problem=_result_problem,
+    clean_result=_clean_result,
+    is_empty=holds_no_parts,
+)

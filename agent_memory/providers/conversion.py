@@ -1,39 +1,28 @@
-"""From messages of any form to one provider's, and what that provider cannot take."""
+"""Between a provider's dicts and messages, exactly; and from any format to one provider's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import attrs
 
-from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import thaw
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers.anthropic import write_text
-from agent_memory.providers.openai_responses import dump_item, item_of
-from agent_memory.providers.part import Block, Part, Shape
-from agent_memory.providers.plain import dump_message
-from agent_memory.providers.reading import parts
-from agent_memory.providers.writing import Draft, block_for, derived_id, draft
+from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
+from agent_memory.providers.format import Draft, Format, derived_id
+from agent_memory.providers.formats import Provider, format_named
+from agent_memory.providers.part import Block, Part
+from agent_memory.providers.plain import WRITTEN_IN, dump_message, load_each, load_message
+from agent_memory.providers.reading import fits, in_context, marked, parts
 
-Provider: TypeAlias = Literal["openai", "openai_chat", "openai_responses", "anthropic", "bedrock"]
-"""A provider's API; ``"openai"`` is Chat Completions."""
-
-SHAPES: Final[dict[str, Shape]] = {
-    "openai": "openai_chat",
-    "openai_chat": "openai_chat",
-    "openai_responses": "openai_responses",
-    "anthropic": "anthropic",
-    "bedrock": "bedrock",
-}
-_APART: Final = frozenset[Shape]({"anthropic", "bedrock"})
-_CALLS_KEY: Final = "tool_calls"
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
+_TOOL: Final = ParticipantRole.TOOL
 
 
 @attrs.frozen
 class LeftOut:
-    """Something that a provider's form has no place for.
+    """Something that a provider's format has no place for.
 
     Args:
         index: of the message it was in.
@@ -48,7 +37,7 @@ class LeftOut:
 
 @attrs.frozen
 class Reshaped:
-    """Messages in one provider's form, and what could not be carried into it."""
+    """Messages in one provider's format, and what could not be carried into it."""
 
     messages: list[ConversationMessage]
     left_out: list[LeftOut]
@@ -56,10 +45,10 @@ class Reshaped:
 
 @attrs.frozen
 class Conversion:
-    """What to send to a provider, and what could not be carried into its form.
+    """What to send to a provider, and what could not be carried into its format.
 
     Args:
-        messages: plain, editable dicts in the provider's form.
+        messages: plain, editable dicts in the provider's format.
         system: the leading system messages' blocks, for the request's own ``system`` parameter
             (Anthropic and Bedrock; always empty for OpenAI, which takes them as messages).
         left_out: what was left out, in order.
@@ -70,32 +59,10 @@ class Conversion:
     left_out: list[LeftOut]
 
 
-def shape_named(provider: str) -> Shape:
-    """The shape of a provider's messages.
-
-    Raises:
-        InvalidRequestError: the name is not one of :data:`Provider`.
-    """
-    shape = SHAPES.get(provider)
-    if shape is None:
-        known = ", ".join(repr(name) for name in SHAPES)
-        raise InvalidRequestError(f"provider must be one of {known}, not {provider!r}")
-    return shape
-
-
-def fits(message: ConversationMessage, shape: Shape, held: tuple[Part, ...]) -> bool:
-    """Whether a message may be sent in this form without being rewritten."""
-    if shape != "openai_chat" and message.role is ParticipantRole.TOOL:
-        return shape == "openai_responses" and item_of(message) is not None
-    if shape == "bedrock" and isinstance(message.content, str):
-        return False
-    return all(shape in part.forms for part in held)
-
-
 def reshape(messages: Iterable[ConversationMessage], provider: Provider) -> Reshaped:
-    """Bring messages of any form into one provider's.
+    """Bring messages of any format into one provider's.
 
-    A message that is in that form already is passed on as it is, the same object. Any other is
+    A message that is in that format already is passed on as it is, the same object. Any other is
     rewritten from its parts: results become messages of role tool for OpenAI, and blocks of one
     user message for Anthropic and Bedrock; calls that came as items of their own join the
     assistant's message before them. The first message made of another keeps its id.
@@ -103,26 +70,41 @@ def reshape(messages: Iterable[ConversationMessage], provider: Provider) -> Resh
     Raises:
         InvalidRequestError: the provider is unknown.
     """
-    shape = shape_named(provider)
+    return _reshape(list(messages), format_named(provider))
+
+
+def _reshape(messages: Sequence[ConversationMessage], form: Format) -> Reshaped:
+    plain = [parts(message) for message in messages]
+    known = in_context(messages, plain)
     made: list[ConversationMessage] = []
+    waiting: list[ConversationMessage] = []
     left_out: list[LeftOut] = []
     joins = False
     for index, message in enumerate(messages):
-        held = parts(message)
-        if fits(message, shape, held):
+        if fits(message, form, plain[index]):
+            if message.role is not _TOOL:
+                made += waiting
+                waiting.clear()
             made.append(message)
             joins = False
             continue
-        left_out += _missing(index, message, held, shape)
-        known = [part for part in held if part.kind != "other"]
-        for number, new in enumerate(draft(message.role, known, shape, {})):
-            merged = _join(made[-1], new, shape) if made and joins else None
+        held = known[index]
+        left_out += _missing(index, message, held, form)
+        carried = [part for part in held if part.kind != "other"]
+        for number, new in enumerate(form.arrange(form, message.role, carried, {})):
+            if new.after_results:
+                waiting.append(_message(new, message, number))
+                continue
+            if new.role is not _TOOL:
+                made += waiting
+                waiting.clear()
+            merged = _join(made[-1], new, form) if made and joins else None
             if merged is None:
                 made.append(_message(new, message, number))
             else:
                 made[-1] = merged
             joins = True
-    return Reshaped(made, left_out)
+    return Reshaped(made + waiting, left_out)
 
 
 def _message(new: Draft, source: ConversationMessage, number: int) -> ConversationMessage:
@@ -132,111 +114,169 @@ def _message(new: Draft, source: ConversationMessage, number: int) -> Conversati
     )  # fmt: skip
 
 
-def _join(before: ConversationMessage, new: Draft, shape: Shape) -> ConversationMessage | None:
+def _join(before: ConversationMessage, new: Draft, form: Format) -> ConversationMessage | None:
     """`before` with a draft of only calls, or only results, added; None when it stands alone.
 
     Providers want parallel calls in one assistant message, and Anthropic and Bedrock their
     results in one user message.
     """
-    if before.role is not new.role or shape == "openai_responses":
+    if before.role is not new.role or form.items:
         return None
-    if shape == "openai_chat":
-        calls = new.extra.get(_CALLS_KEY)
-        if new.role is not ParticipantRole.ASSISTANT or not calls or new.content is not None:
-            return None
-        together = [*before.extra.get(_CALLS_KEY, ()), *calls]
-        return attrs.evolve(before, extra={**before.extra, _CALLS_KEY: together})
-    added = parts(ConversationMessage(new.role, new.content))
+    added = parts(ConversationMessage(new.role, new.content, extra=new.extra))
     if not added or not all(part.waits or part.answers for part in added):
         return None
     held = parts(before)
     if added[0].answers and not all(part.answers for part in held):
         return None
-    (joined,) = draft(before.role, [*held, *added], shape, before.extra)
-    return attrs.evolve(before, content=joined.content)
+    drafts = form.arrange(form, before.role, [*held, *added], before.extra)
+    if len(drafts) != 1:
+        return None
+    return attrs.evolve(before, content=drafts[0].content, extra=dict(drafts[0].extra))
 
 
 def _missing(
-    index: int, message: ConversationMessage, held: tuple[Part, ...], shape: Shape
+    index: int, message: ConversationMessage, held: tuple[Part, ...], form: Format
 ) -> list[LeftOut]:
-    found = [(part, _why_not(part, message.role, shape)) for part in held]
+    found = [(part, _why_not(part, message.role, form)) for part in held]
     return [LeftOut(index, part, reason) for part, reason in found if reason is not None]
 
 
-def _why_not(part: Part, role: ParticipantRole, shape: Shape) -> str | None:
-    is_openai = shape in ("openai_chat", "openai_responses")
-    if part.kind == "result" and part.answers and part.id is not None:
-        if is_openai and part.is_error:
+def _why_not(part: Part, role: ParticipantRole, form: Format) -> str | None:
+    if part.answers and part.id is not None:
+        if part.is_error and not form.marks_errors:
             return "there is no mark for a failed result; its text is carried"
         lost = [item for item in part.inner if item.kind in ("media", "other")]
-        if lost and (shape == "openai_chat" or any(_gone(item, shape) for item in lost)):
-            return f"a result cannot hold {lost[0].name or 'this block'}; its text is carried"
+        gone = [item for item in lost if form.block_for(item, ParticipantRole.USER) is None]
+        if gone:
+            return f"a result cannot hold {gone[0].name or 'this block'}; its text is carried"
         return None
-    if part.kind == "call" and role is not ParticipantRole.ASSISTANT:
+    if part.kind == "call" and role is not _ASSISTANT:
         return "only the assistant calls tools"
-    if part.kind == "media" and role is ParticipantRole.ASSISTANT:
-        written = block_for(part, shape, role) is not None and shape == "bedrock"
-        return None if written else f"the assistant's message cannot hold {part.name}"
-    if part.kind == "other" or _gone(part, shape):
+    if part.kind == "media" and role is _ASSISTANT and form.block_for(part, role) is None:
+        return f"the assistant's message cannot hold {part.name}"
+    if part.kind == "other" or form.block_for(part, role) is None:
         return f"there is no form for {part.name or part.kind}"
     return None
 
 
-def _gone(part: Part, shape: Shape) -> bool:
-    return block_for(part, shape, ParticipantRole.USER) is None
-
-
-def dump(message: ConversationMessage, shape: Shape) -> Block:
-    """A message that is in this form already, as the provider's dict."""
-    item = item_of(message) if shape == "openai_responses" else None
-    return dump_message(message) if item is None else dump_item(item)
+def dump(message: ConversationMessage, form: Format) -> Block:
+    """A message that is in this format already, as the provider's dict."""
+    dumped = form.dump(message)
+    return dump_message(message) if dumped is None else dumped
 
 
 def convert(messages: Iterable[ConversationMessage], provider: Provider) -> Conversion:
-    """Write messages of any form as one provider's request, and tell what it could not carry.
+    """Write messages of any format as one provider's request, and tell what it could not carry.
+
+    The dicts hold only what the provider's requests have: fields of replies alone, such as
+    ``annotations``, are left out, and fields that no SDK knows go back to the format they came
+    from and to no other.
 
     Args:
-        messages: in any of the four shapes, or a mixture.
+        messages: in any of the four formats, or a mixture.
         provider: ``"openai"`` (Chat Completions), ``"openai_responses"``, ``"anthropic"`` or
             ``"bedrock"``.
 
     Raises:
         InvalidRequestError: the provider is unknown.
     """
-    shape = shape_named(provider)
-    reshaped = reshape(messages, provider)
+    form = format_named(provider)
+    reshaped = _reshape(list(messages), form)
     rest = reshaped.messages
     system: list[Block] = []
-    if shape in _APART:
+    if form.system_apart:
         leading = 0
         while leading < len(rest) and rest[leading].role in SYSTEM_ROLES:
-            system += _system_blocks(rest[leading], shape)
+            system += _system_blocks(rest[leading], form)
             leading += 1
         rest = rest[leading:]
-    return Conversion([dump(message, shape) for message in rest], system, reshaped.left_out)
+    trimmed = [form.trim(dump(message, form), message.extra.get(WRITTEN_IN)) for message in rest]
+    return Conversion(trimmed, system, reshaped.left_out)
 
 
-def _system_blocks(message: ConversationMessage, shape: Shape) -> list[Block]:
-    written = [block_for(part, shape, message.role) for part in parts(message)]
+def _system_blocks(message: ConversationMessage, form: Format) -> list[Block]:
+    held = [part for part in parts(message) if part.kind != "media"]
+    written = [form.block_for(part, message.role) for part in held]
     return [
-        thaw(block) if isinstance(block, dict) else write_text(block)
+        thaw(block) if isinstance(block, dict) else form.write_text(block, message.role)
         for block in written
         if block is not None
     ]
 
 
+def _load(items: Iterable[Any], form: Format) -> list[ConversationMessage]:
+    def load(plain: Block, given: object) -> ConversationMessage:
+        made = load_message(plain) if form.load is None else form.load(plain, given)
+        return marked(made, form)
+
+    return load_each(items, load)
+
+
+def _to(messages: Iterable[ConversationMessage], form: Format) -> list[Block]:
+    return [dump(message, form) for message in _reshape(list(messages), form).messages]
+
+
+def from_openai(messages: Iterable[Any]) -> list[ConversationMessage]:
+    """Make messages of Chat Completions messages: dicts or the SDK's objects.
+
+    ``role`` and ``content`` are kept as given; everything else (``tool_calls``, ``name``,
+    ``tool_call_id``, ``refusal``, …) goes to ``extra``. :func:`to_openai` gives exactly the same
+    dicts back.
+
+    Raises:
+        InvalidRequestError: an item is no message; the text names it.
+    """
+    return _load(messages, openai_chat.FORMAT)
+
+
+def from_openai_responses(items: Iterable[Any]) -> list[ConversationMessage]:
+    """Make messages of Responses items, one of each: dicts or the SDK's objects.
+
+    Calls and reasoning get the role assistant, outputs the role tool.
+    :func:`to_openai_responses` gives exactly the same dicts back.
+
+    Raises:
+        InvalidRequestError: an item is none; the text names it.
+    """
+    return _load(items, openai_responses.FORMAT)
+
+
+def from_anthropic(messages: Iterable[Any]) -> list[ConversationMessage]:
+    """Make messages of Messages API messages: dicts or the SDK's objects.
+
+    Dicts are kept exactly: :func:`to_anthropic` gives them back. An SDK's ``Message`` (a reply)
+    is reduced to what may be sent back, role and content, and its usage becomes
+    ``message.usage``; a dict whose content is ``reply.content`` is fine too.
+
+    Raises:
+        InvalidRequestError: an item is no message; the text names it.
+    """
+    return _load(messages, anthropic.FORMAT)
+
+
+def from_bedrock(messages: Iterable[Any]) -> list[ConversationMessage]:
+    """Make messages of Converse messages, ``response["output"]["message"]`` among them.
+
+    :func:`to_bedrock` gives exactly the same dicts back, bytes as bytes.
+
+    Raises:
+        InvalidRequestError: an item is no message; the text names it.
+    """
+    return _load(messages, bedrock.FORMAT)
+
+
 def to_openai(messages: Iterable[ConversationMessage]) -> list[Block]:
     """Write messages as Chat Completions dicts; the inverse of :func:`from_openai`.
 
-    Messages of another provider's form are converted; :func:`convert` also tells what could
-    not be carried.
+    Messages of another provider's format are converted; :func:`convert` also tells what could
+    not be carried, and leaves out what only replies have.
     """
-    return _to(messages, "openai_chat")
+    return _to(messages, openai_chat.FORMAT)
 
 
 def to_openai_responses(messages: Iterable[ConversationMessage]) -> list[Block]:
     """Write messages as Responses items; the inverse of :func:`from_openai_responses`."""
-    return _to(messages, "openai_responses")
+    return _to(messages, openai_responses.FORMAT)
 
 
 def to_anthropic(messages: Iterable[ConversationMessage]) -> list[Block]:
@@ -244,7 +284,7 @@ def to_anthropic(messages: Iterable[ConversationMessage]) -> list[Block]:
 
     System messages stay among them; :func:`convert` puts them apart, as the API wants them.
     """
-    return _to(messages, "anthropic")
+    return _to(messages, anthropic.FORMAT)
 
 
 def to_bedrock(messages: Iterable[ConversationMessage]) -> list[Block]:
@@ -252,8 +292,4 @@ def to_bedrock(messages: Iterable[ConversationMessage]) -> list[Block]:
 
     System messages stay among them; :func:`convert` puts them apart, as the API wants them.
     """
-    return _to(messages, "bedrock")
-
-
-def _to(messages: Iterable[ConversationMessage], shape: Shape) -> list[Block]:
-    return [dump(message, shape) for message in reshape(messages, shape).messages]
+    return _to(messages, bedrock.FORMAT)

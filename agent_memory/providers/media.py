@@ -60,6 +60,16 @@ class Media:
         return _FORMAT.get(self.mime, self.mime.rpartition("/")[2])
 
     @property
+    def as_text(self) -> str | None:
+        """What a document says, where it is plain text; else None."""
+        if self.text is not None or self.data is None or not self.mime.startswith("text/"):
+            return self.text
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError:
+            return None
+
+    @property
     def base64(self) -> str:
         """The bytes as base64 text."""
         return base64.b64encode(self.data or b"").decode()

@@ -5,116 +5,61 @@ Source: https://platform.openai.com/docs/api-reference/chat/create (the ``messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from agent_memory.messages import ConversationMessage
+import attrs
+
+from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.providers.format import (
+    USERS,
+    Draft,
+    Format,
+    Pages,
+    Reader,
+    arguments_text,
+)
 from agent_memory.providers.media import Media, decoded, from_url, mime_of
 from agent_memory.providers.part import (
-    CHAT,
-    OPENAI,
-    TYPED,
     Block,
+    FormatName,
     Part,
     as_dict,
     as_id,
     as_list,
     as_text,
-    to_json,
+    joined,
 )
-from agent_memory.providers.plain import load_each, load_message
 
-_TEXT_KEYS: Final = frozenset({"type", "text"})
+_CHAT: Final = frozenset[FormatName]({"openai_chat"})
+_TEXT_KEYS: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
 _REASONING_KEYS: Final = ("reasoning_content", "reasoning")
+_BESIDE_CONTENT: Final = ("tool_calls", "refusal", "audio", "function_call")
+_FUNCTION_ROLE: Final = "function"
+_NO_CONTENT: Final[tuple[Any, ...]] = (None, [])
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
+_TOOL: Final = ParticipantRole.TOOL
 
 
-def from_openai(messages: Iterable[Any]) -> list[ConversationMessage]:
-    """Make messages of Chat Completions messages: dicts or the SDK's objects.
-
-    ``role`` and ``content`` are kept as given; everything else (``tool_calls``, ``name``,
-    ``tool_call_id``, ``refusal``, …) goes to ``extra``. :func:`agent_memory.providers.to_openai`
-    gives exactly the same dicts back.
-
-    Raises:
-        InvalidRequestError: an item is no message; the text names it.
-    """
-    return load_each(messages, load_message)
-
-
-def read_text(block: Block) -> Part:
-    """``{"type": "text", "text": …}``, which Anthropic writes in the same way."""
-    text = as_text(block.get("text"))
-    # Anthropic adds cache_control and citations to it, which OpenAI does not take.
-    forms = TYPED if block.keys() <= _TEXT_KEYS else TYPED - CHAT
-    return Part("text", text, raw=block, forms=forms)
+def _read_text(block: Block) -> Part | None:
+    # Anthropic writes text in the same way; its citations are unknown to every Chat server.
+    if "citations" in block:
+        return None
+    return Part("text", as_text(block.get("text")), raw=block, forms=_CHAT)
 
 
 def _read_refusal(block: Block) -> Part:
-    return Part("text", as_text(block.get("refusal")), raw=block, forms=OPENAI)
+    return Part("text", as_text(block.get("refusal")), raw=block, forms=_CHAT)
 
 
-def _media_reader(kind: str) -> Callable[[Block], Part]:
+def _media_reader(kind: str) -> Reader:
     def read(block: Block) -> Part:
-        forms = OPENAI if kind == "audio" else CHAT
-        return Part("media", name=kind, payload=block, raw=block, forms=forms)
+        return Part("media", name=kind, payload=block, raw=block, forms=_CHAT, media_of=_media_of)
 
     return read
 
 
-READERS: Final[Mapping[str, Callable[[Block], Part]]] = {
-    "text": read_text,
-    "refusal": _read_refusal,
-    "image_url": _media_reader("image"),
-    "input_audio": _media_reader("audio"),
-    "file": _media_reader("document"),
-}
-
-
-def read_before(extra: Mapping[str, Any]) -> list[Part]:
-    """What lies beside the content and comes before it: reasoning of compatible servers."""
-    for key in _REASONING_KEYS:
-        text = extra.get(key)
-        if isinstance(text, str) and text:
-            return [Part("reasoning", text, payload=text, forms=CHAT)]
-    return []
-
-
-def read_after(extra: Mapping[str, Any]) -> list[Part]:
-    """What lies beside the content and comes after it: refusal, audio, calls."""
-    found: list[Part] = []
-    refusal = extra.get("refusal")
-    if isinstance(refusal, str) and refusal:
-        found.append(Part("text", refusal, forms=CHAT))
-    audio = as_dict(extra.get("audio"))
-    if audio is not None:
-        said = as_text(audio.get("transcript"))
-        found.append(Part("media", said, name="audio", payload=audio, forms=CHAT))
-    found += [_read_call(entry) for entry in as_list(extra.get("tool_calls"))]
-    legacy = as_dict(extra.get("function_call"))
-    if legacy is not None:
-        name, arguments = as_id(legacy.get("name")), legacy.get("arguments")
-        found.append(Part("call", name=name, payload=arguments, forms=CHAT))
-    return found
-
-
-def _read_call(entry: object) -> Part:
-    call = as_dict(entry)
-    if call is None:
-        return Part("other", raw=entry, forms=CHAT)
-    custom = as_dict(call.get("custom"))
-    body = custom or as_dict(call.get("function")) or {}
-    return Part(
-        "call",
-        id=as_id(call.get("id")),
-        name=as_id(body.get("name")),
-        payload=body.get("input") if custom is not None else body.get("arguments"),
-        raw=entry,
-        forms=CHAT,
-    )
-
-
-def media_of(block: Block) -> Media | None:
-    """What a media block of Chat Completions holds."""
+def _media_of(block: Block) -> Media | None:
     kind = block.get("type")
     if kind == "image_url":
         image = as_dict(block.get("image_url")) or {}
@@ -130,8 +75,68 @@ def media_of(block: Block) -> Media | None:
     return from_url("document", file.get("file_data"), name=name)
 
 
-def write_media(media: Media) -> Block | None:
-    """A content part for it; None when Chat Completions has none."""
+def _read_beside(extra: Mapping[str, Any]) -> tuple[list[Part], list[Part]]:
+    """Reasoning of compatible servers comes first; refusal, audio and calls come last."""
+    before: list[Part] = []
+    for key in _REASONING_KEYS:
+        text = extra.get(key)
+        if isinstance(text, str) and text:
+            before.append(Part("reasoning", text, payload=text, forms=_CHAT))
+            break
+    after: list[Part] = []
+    refusal = extra.get("refusal")
+    if isinstance(refusal, str) and refusal:
+        after.append(Part("text", refusal, forms=_CHAT))
+    audio = as_dict(extra.get("audio"))
+    if audio is not None:
+        said = as_text(audio.get("transcript"))
+        after.append(Part("media", said, name="audio", payload=audio, forms=_CHAT))
+    after += [_read_call(entry) for entry in as_list(extra.get("tool_calls"))]
+    legacy = as_dict(extra.get("function_call"))
+    if legacy is not None:
+        name, arguments = as_id(legacy.get("name")), legacy.get("arguments")
+        after.append(Part("call", name=name, payload=arguments, forms=_CHAT))
+    return before, after
+
+
+def _read_call(entry: object) -> Part:
+    call = as_dict(entry)
+    if call is None:
+        return Part("other", raw=entry, forms=_CHAT)
+    custom = as_dict(call.get("custom"))
+    body = custom or as_dict(call.get("function")) or {}
+    return Part(
+        "call",
+        id=as_id(call.get("id")),
+        name=as_id(body.get("name")),
+        payload=body.get("input") if custom is not None else body.get("arguments"),
+        raw=entry,
+        forms=_CHAT,
+        custom=custom is not None,
+    )
+
+
+def _read_tool_message(message: ConversationMessage, inner: tuple[Part, ...]) -> Part:
+    content, extra = message.content, message.extra
+    text = content if isinstance(content, str) else joined(inner)
+    if extra.get("role") == _FUNCTION_ROLE:
+        # The result of a function_call, which has no id; nobody else has a place for it.
+        return Part("other", text, name="function result", raw=content, forms=_CHAT)
+    # Blocks of another provider's within it have to be rewritten before OpenAI takes it.
+    own = all("openai_chat" in part.forms for part in inner)
+    return Part(
+        "result",
+        text,
+        id=as_id(extra.get("tool_call_id")),
+        name=as_id(extra.get("name")),
+        payload=content,
+        inner=inner if isinstance(content, list) else (),
+        raw=content,
+        forms=_CHAT if own else frozenset(),
+    )
+
+
+def _write_media(media: Media) -> Block | None:
     url = media.data_url
     if media.kind == "image" and url is not None:
         return {"type": "image_url", "image_url": {"url": url}}
@@ -146,14 +151,164 @@ def write_media(media: Media) -> Block | None:
     return None
 
 
-def write_text(text: str) -> Block:
-    """A text part."""
+def _write_text(text: str, _role: ParticipantRole) -> Block:
     return {"type": "text", "text": text}
 
 
-def write_call(call: Part) -> Block:
-    """An entry of ``tool_calls``."""
-    given = call.payload
-    arguments = given if isinstance(given, str) else to_json({} if given is None else given)
-    function = {"name": call.name or "unknown", "arguments": arguments}
+def _write_call(call: Part) -> Block:
+    name = call.name or "unknown"
+    if call.custom:
+        custom = {"name": name, "input": as_text(call.payload)}
+        return {"id": call.id or "", "type": "custom", "custom": custom}
+    function = {"name": name, "arguments": arguments_text(call)}
     return {"id": call.id or "", "type": "function", "function": function}
+
+
+def _write_result(_result: Part, _inner: list[Block]) -> None:
+    """A result is no block here but a message of its own; see :func:`_arrange`."""
+
+
+def _arrange(
+    form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
+) -> list[Draft]:
+    results = [draft for part in held if part.answers for draft in _result(form, part, extra)]
+    rest = [part for part in held if not part.answers and part.kind != "call"]
+    speaker = ParticipantRole.USER if role is _TOOL else role
+    calls = [part for part in held if part.kind == "call" and not form.is_within(part)]
+    written = [entry for entry in (form.block_for(part, role) for part in calls) if entry]
+    others = {key: value for key, value in extra.items() if key != "tool_calls"}
+    if written and speaker is _ASSISTANT:
+        others["tool_calls"] = written
+    content = form.content_of(rest, speaker)
+    empty = content == []
+    beside = any(form.is_within(part) for part in held)
+    spoken = [] if empty and not written and not beside else [
+        Draft(speaker, None if empty else content, others)
+    ]  # fmt: skip
+    return [*spoken, *results] if role is _ASSISTANT else [*results, *spoken]
+
+
+def _result(form: Format, result: Part, extra: Mapping[str, Any]) -> list[Draft]:
+    """A message of role tool, which takes text alone; what else the result holds follows it.
+
+    Source: https://platform.openai.com/docs/api-reference/chat/create, "Tool message": only
+    type ``text`` is supported.
+    """
+    answer = {"tool_call_id": result.id or ""}
+    if "openai_chat" in result.forms:
+        drafts = [Draft(_TOOL, result.raw, {**extra, **answer})]
+    else:
+        drafts = [Draft(_TOOL, result.text, answer)]
+    inner = [part for part in result.inner if part.kind == "media"]
+    media = [block for part in inner if (block := form.block_for(part, ParticipantRole.USER))]
+    if media:
+        told = _write_text(f"(From the result of tool call {result.id}:)", ParticipantRole.USER)
+        drafts.append(Draft(ParticipantRole.USER, [told, *media], after_results=True))
+    return drafts
+
+
+def _with_id(part: Part, call_id: str) -> Any:
+    entry = as_dict(part.raw)
+    # A result's id lies beside the content.
+    return part.raw if part.kind == "result" or entry is None else {**entry, "id": call_id}
+
+
+def _result_problem(result: Part) -> str | None:
+    if result.payload in _NO_CONTENT:
+        return "has no content"
+    media = next((part.name for part in result.inner if part.kind == "media"), None)
+    return None if media is None else f"holds {media} content; it may hold text alone"
+
+
+def _clean_result(result: Part) -> Part:
+    if _result_problem(result) is None:
+        return result
+    texts = [part.raw for part in result.inner if part.kind != "media"]
+    return attrs.evolve(result, raw=texts or "")
+
+
+def _is_empty(message: ConversationMessage, _held: tuple[Part, ...]) -> bool:
+    content, extra = message.content, message.extra
+    if message.role is _TOOL:
+        return False  # its content is that of the result, which is looked at as such
+    if extra.get("tool_calls") == []:
+        return True
+    beside = any(extra.get(key) for key in _BESIDE_CONTENT)
+    return content in _NO_CONTENT and not (message.role is _ASSISTANT and beside)
+
+
+def _trim(message: Block, owner: FormatName | None) -> Block:
+    """A message without what only the SDK's response types have.
+
+    Source: ``ChatCompletionMessage`` against ``ChatCompletionAssistantMessageParam`` in the
+    SDK; ``index`` is of streamed deltas.
+    """
+    trimmed = {key: value for key, value in message.items() if key not in FORMAT.reply_fields}
+    if not trimmed.get("tool_calls", True):
+        del trimmed["tool_calls"]
+    if "tool_calls" in trimmed:
+        trimmed["tool_calls"] = [_without(call, "index") for call in trimmed["tool_calls"]]
+    audio = as_dict(trimmed.get("audio"))
+    if audio is not None:
+        trimmed["audio"] = {"id": audio.get("id")}
+    content = trimmed.get("content")
+    if owner != FORMAT.name and isinstance(content, list):
+        trimmed["content"] = [_known_text(block) for block in as_list(content)]
+    return trimmed
+
+
+def _without(entry: Any, key: str) -> Any:
+    held = as_dict(entry)
+    return entry if held is None else {name: held[name] for name in held if name != key}
+
+
+def _known_text(block: Any) -> Any:
+    """A text block without fields that are another format's, such as ``cache_control``."""
+    held = as_dict(block)
+    if held is None or held.get("type") != "text":
+        return block
+    return {key: value for key, value in held.items() if key in _TEXT_KEYS}
+
+
+_CREATE: Final = "https://platform.openai.com/docs/api-reference/chat/create"
+
+FORMAT: Final = Format(
+    name="openai_chat",
+    provider="openai",
+    blocks={
+        "text": _read_text,
+        "refusal": _read_refusal,
+        "image_url": _media_reader("image"),
+        "input_audio": _media_reader("audio"),
+        "file": _media_reader("document"),
+    },
+    read_beside=_read_beside,
+    read_tool_message=_read_tool_message,
+    request_fields=frozenset(
+        {
+            *("name", "tool_calls", "tool_call_id", "refusal", "audio", "function_call"),
+            *_REASONING_KEYS,
+        }
+    ),
+    reply_fields=frozenset({"annotations"}),
+    fits_role=lambda _message: True,
+    write_text=_write_text,
+    write_media=_write_media,
+    write_call=_write_call,
+    write_result=_write_result,
+    media_roles=USERS,
+    arrange=_arrange,
+    with_id=_with_id,
+    trim=_trim,
+    pages=Pages(
+        messages=_CREATE,
+        tools="https://platform.openai.com/docs/guides/function-calling",
+        reasoning="https://platform.openai.com/docs/guides/reasoning",
+        content=_CREATE,
+    ),
+    pairing="following",
+    result_problem=_result_problem,
+    clean_result=_clean_result,
+    rewrites=lambda message: message.content == [] or message.extra.get("tool_calls") == [],
+    is_empty=_is_empty,
+)

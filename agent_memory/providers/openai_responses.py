@@ -7,25 +7,29 @@ Source: https://platform.openai.com/docs/api-reference/responses/create (the ``i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+import attrs
 
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.providers.format import EVERYONE, Draft, Format, Pages, Reader, arguments_text
 from agent_memory.providers.media import Media, from_url
 from agent_memory.providers.part import (
-    RESPONSES,
     Block,
+    FormatName,
     Part,
     as_dict,
     as_id,
     as_list,
     as_text,
     joined,
-    to_json,
+    readable,
 )
-from agent_memory.providers.plain import load_each, load_message
+from agent_memory.providers.plain import load_message
 
+_RESPONSES: Final = frozenset[FormatName]({"openai_responses"})
 _HOSTED_CALLS: Final = frozenset({
     "file_search_call",
     "web_search_call",
@@ -35,27 +39,29 @@ _HOSTED_CALLS: Final = frozenset({
     "program",
 })  # fmt: skip
 _HOSTED_OUTPUTS: Final = frozenset({"program_output"})
+_ARGUMENTS: Final = ("arguments", "input", "action", "actions", "operation", "queries", "code")
+"""Where the kinds of calls keep what they were called with."""
+_REPLY_ONLY: Final = ("created_by",)
+_CUSTOM_REPLY_ONLY: Final = ("created_by", "status")
 _ROLES: Final = frozenset(role.value for role in ParticipantRole)
 _FAILED: Final = frozenset({"failed", "incomplete"})
+_NO_OUTPUT: Final[tuple[Any, ...]] = (None, [])
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
+_TOOL: Final = ParticipantRole.TOOL
 
 
-def from_openai_responses(items: Iterable[Any]) -> list[ConversationMessage]:
-    """Make messages of Responses items, one of each: dicts or the SDK's objects.
-
-    Calls and reasoning get the role assistant, outputs the role tool.
-    :func:`agent_memory.providers.to_openai_responses` gives exactly the same dicts back.
-
-    Raises:
-        InvalidRequestError: an item is none; the text names it.
-    """
-    return load_each(items, _load)
-
-
-def _load(item: Block) -> ConversationMessage:
+def _load(item: Block, _given: object) -> ConversationMessage:
     kind = item.get("type")
+    if _is_reference(item):
+        return ConversationMessage(_ASSISTANT, None, extra=item)
     if not isinstance(kind, str) or kind == "message":
         return load_message(item)
     return ConversationMessage(_role_of(item, kind), None, extra=item)
+
+
+def _is_reference(item: Mapping[str, Any]) -> bool:
+    """``item_reference``, whose type may be left out."""
+    return item.keys() in ({"id"}, {"id", "type"}) and item.get("type") in (None, "item_reference")
 
 
 def _role_of(item: Block, kind: str) -> str:
@@ -73,47 +79,68 @@ def _is_call(kind: str) -> bool:
     return kind.endswith("_call") or kind in ("mcp_approval_request", "program")
 
 
-def item_of(message: ConversationMessage) -> Block | None:
+def _item_of(message: ConversationMessage) -> Block | None:
     """The item that a message keeps whole in ``extra``, or None when it is no such message."""
     if message.content is not None:
         return None
     kind = message.extra.get("type")
-    return as_dict(message.extra) if isinstance(kind, str) and kind != "message" else None
+    if isinstance(kind, str):
+        return as_dict(message.extra) if kind != "message" else None
+    return as_dict(message.extra) if _is_reference(message.extra) else None
 
 
-def dump_item(item: Block) -> Block:
-    """The item as a plain, editable dict."""
-    plain: Block = thaw(item)
-    return plain
+def _read_whole(message: ConversationMessage) -> tuple[Part, ...] | None:
+    item = _item_of(message)
+    return None if item is None else _read_item(item)
 
 
-def read_item(item: Block) -> Part:
-    """What an item (or a block that looks like one) says."""
+def _read_item(item: Block) -> tuple[Part, ...]:
+    """What an item says: one part, or a hosted call and the result that it holds too."""
     kind = as_text(item.get("type"))
     if kind == "reasoning":
-        return _read_reasoning(item)
+        return (_read_reasoning(item),)
     if _is_output(kind):
-        return _read_output(item, kind)
+        return (_read_output(item, kind),)
     if _is_call(kind):
-        return _read_call(item, kind)
-    return Part("other", as_text(item.get("text")), name=kind, raw=item, forms=RESPONSES)
+        call = _read_call(item, kind)
+        read_result = _OWN_RESULTS.get(kind)
+        result = None if read_result is None else read_result(item)
+        if result is None:
+            return (call,)
+        return (
+            call,
+            attrs.evolve(result, id=call.id, name=call.name, hosted=True, forms=_RESPONSES),
+        )
+    name = kind or "item_reference"
+    text = as_text(item.get("text"))
+    # An encrypted compaction stands for all that came before it, and only OpenAI can read it.
+    opaque = kind == "compaction"
+    return (Part("other", text, name=name, raw=item, forms=_RESPONSES, opaque=opaque),)
 
 
 def _read_reasoning(item: Block) -> Part:
     texts = [*as_list(item.get("summary")), *as_list(item.get("content"))]
     said = [as_text((as_dict(text) or {}).get("text")) for text in texts]
     text = "\n".join(line for line in said if line)
-    return Part("reasoning", text, payload=item, raw=item, forms=RESPONSES)
+    return Part("reasoning", text, payload=item, raw=item, forms=_RESPONSES)
 
 
 def _read_call(item: Block, kind: str) -> Part:
-    given = next((item[key] for key in ("arguments", "input", "action") if key in item), None)
+    given = next((item[key] for key in _ARGUMENTS if key in item), None)
     hosted = kind in _HOSTED_CALLS or item.get("execution") == "server"
     # An approval request has no call_id: its answer names its id.
-    call_id = as_id(item.get("call_id")) or as_id(item.get("id"))
-    name = as_id(item.get("name")) or kind.removesuffix("_call")
+    call_id = as_id(item.get("call_id"))
+    if call_id is None and kind != "tool_search_call":
+        call_id = as_id(item.get("id"))
     return Part(
-        "call", id=call_id, name=name, payload=given, hosted=hosted, raw=item, forms=RESPONSES
+        "call",
+        id=call_id,
+        name=as_id(item.get("name")) or kind.removesuffix("_call"),
+        payload=given,
+        hosted=hosted,
+        raw=item,
+        forms=_RESPONSES,
+        custom=kind == "custom_tool_call",
     )
 
 
@@ -122,58 +149,125 @@ def _read_output(item: Block, kind: str) -> Part:
     if kind == "local_shell_call_output":
         call_id = call_id or as_id(item.get("id"))
     given = item.get("output", item.get("result"))
-    inner = tuple(_read_inner(block) for block in as_list(given))
     screenshot = as_dict(given)
-    if screenshot is not None:
-        inner = (_read_inner(screenshot),)
+    blocks = as_list(given) if screenshot is None else [screenshot]
+    inner = tuple(_read_inner(block) for block in blocks)
+    failed = as_id(item.get("status")) in _FAILED
     text = given if isinstance(given, str) else joined(inner)
+    if kind == "shell_call_output":
+        inner, text = (), readable(given)
+    elif kind == "tool_search_output":
+        text = readable(item.get("tools"))
+    elif kind == "mcp_approval_response":
+        failed = item.get("approve") is not True
+        verdict = "denied" if failed else "approved"
+        reason = as_id(item.get("reason"))
+        text = verdict if reason is None else f"{verdict}: {reason}"
     return Part(
         "result",
         text,
         id=call_id,
         name=as_id(item.get("name")),
         payload=given,
-        is_error=as_id(item.get("status")) in _FAILED,
+        is_error=failed,
         hosted=kind in _HOSTED_OUTPUTS or item.get("execution") == "server",
         inner=inner,
         raw=item,
-        forms=RESPONSES,
+        forms=_RESPONSES,
+        custom=kind == "custom_tool_call_output",
     )
+
+
+def _read_mcp(item: Block) -> Part | None:
+    output, error = item.get("output"), item.get("error")
+    if error is not None:
+        text = error if isinstance(error, str) else readable(error)
+        return Part("result", text or "failed", payload=error, is_error=True)
+    return None if output is None else Part("result", as_text(output), payload=output)
+
+
+def _read_found(item: Block) -> Part | None:
+    results = item.get("results")
+    return Part("result", readable(results), payload=results) if results else None
+
+
+def _read_executed(item: Block) -> Part | None:
+    outputs = item.get("outputs")
+    if not outputs:
+        return None
+    blocks = [as_dict(output) or {} for output in as_list(outputs)]
+    logs = [as_text(block.get("logs")) for block in blocks if block.get("type") == "logs"]
+    inner = tuple(_hosted_image(block.get("url")) for block in blocks if block.get("url"))
+    return Part("result", "\n".join(filter(None, logs)), payload=outputs, inner=inner)
+
+
+def _read_generated(item: Block) -> Part | None:
+    result = item.get("result")
+    return None if not result else Part("result", payload=None, inner=(_hosted_image(result),))
+
+
+def _hosted_image(url: object) -> Part:
+    """A picture that a hosted tool made: part of its item, with no block of its own."""
+    return Part("media", name="image", payload=url)
+
+
+_OWN_RESULTS: Final[Mapping[str, Callable[[Block], Part | None]]] = {
+    "mcp_call": _read_mcp,
+    "file_search_call": _read_found,
+    "code_interpreter_call": _read_executed,
+    "image_generation_call": _read_generated,
+}
+"""The hosted calls whose item holds the result too."""
 
 
 def _read_inner(block: object) -> Part:
     found = as_dict(block)
     kind = as_text(found.get("type")) if found else ""
-    reader = READERS.get(kind)
-    if found is None or reader is None:
-        return Part("other", name=kind or None, raw=block, forms=RESPONSES)
-    return reader(found)
+    reader = _BLOCKS.get(kind)
+    part = reader(found) if found is not None and reader is not None else None
+    return part or Part("other", name=kind or None, raw=block, forms=_RESPONSES)
 
 
 def _read_text(block: Block) -> Part:
-    return Part("text", as_text(block.get("text")), raw=block, forms=RESPONSES)
+    return Part("text", as_text(block.get("text")), raw=block, forms=_RESPONSES)
 
 
-def _media_reader(name: str) -> Callable[[Block], Part]:
+def _read_refusal(block: Block) -> Part:
+    return Part("text", as_text(block.get("refusal")), raw=block, forms=_RESPONSES)
+
+
+def _read_item_block(block: Block) -> Part:
+    return _read_item(block)[0]
+
+
+def _media_reader(name: str) -> Reader:
     def read(block: Block) -> Part:
-        return Part("media", name=name, payload=block, raw=block, forms=RESPONSES)
+        return Part(
+            "media", name=name, payload=block, raw=block, forms=_RESPONSES, media_of=_media_of
+        )
 
     return read
 
 
-READERS: Final[Mapping[str, Callable[[Block], Part]]] = {
+_BLOCKS: Final[Mapping[str, Reader]] = {
     "input_text": _read_text,
     "output_text": _read_text,
     "summary_text": _read_text,
+    "refusal": _read_refusal,
     "input_image": _media_reader("image"),
     "computer_screenshot": _media_reader("image"),
     "input_file": _media_reader("document"),
+    # Items that some frameworks put into the content as blocks.
+    "reasoning": _read_item_block,
+    "function_call": _read_item_block,
+    "function_call_output": _read_item_block,
+    "custom_tool_call": _read_item_block,
+    "custom_tool_call_output": _read_item_block,
 }
 """Blocks within a message item or an output."""
 
 
-def media_of(block: Block) -> Media | None:
-    """What a media block of a Responses message holds."""
+def _media_of(block: Block) -> Media | None:
     file_id, name = as_id(block.get("file_id")), as_id(block.get("filename"))
     if block.get("type") == "input_file":
         if file_id is not None:
@@ -184,8 +278,7 @@ def media_of(block: Block) -> Media | None:
     return from_url("image", block.get("image_url"))
 
 
-def write_media(media: Media) -> Block | None:
-    """A content block for it; None when Responses has none."""
+def _write_media(media: Media) -> Block | None:
     url = media.data_url
     if media.kind == "image" and media.file_id is not None:
         return {"type": "input_image", "file_id": media.file_id, "detail": "auto"}
@@ -201,27 +294,134 @@ def write_media(media: Media) -> Block | None:
     return {"type": "input_file", "filename": name, "file_data": url}
 
 
-def write_text(text: str, role: ParticipantRole) -> Block:
-    """A text block; what the assistant said has a type of its own."""
-    if role is ParticipantRole.ASSISTANT:
+def _write_text(text: str, role: ParticipantRole) -> Block:
+    if role is _ASSISTANT:
         return {"type": "output_text", "text": text, "annotations": []}
     return {"type": "input_text", "text": text}
 
 
-def write_call(call: Part) -> Block:
-    """A ``function_call`` item."""
-    given = call.payload
-    arguments = given if isinstance(given, str) else to_json({} if given is None else given)
-    return {
-        "type": "function_call",
-        "call_id": call.id or "",
-        "name": call.name or "unknown",
-        "arguments": arguments,
-    }
+def _write_call(call: Part) -> Block:
+    body = {"call_id": call.id or "", "name": call.name or "unknown"}
+    if call.custom:
+        return {"type": "custom_tool_call", **body, "input": as_text(call.payload)}
+    return {"type": "function_call", **body, "arguments": arguments_text(call)}
 
 
-def write_result(result: Part, inner: list[Block]) -> Block:
-    """A ``function_call_output`` item; `inner` is its content when that holds media."""
+def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
-    output = inner if has_media else result.text
-    return {"type": "function_call_output", "call_id": result.id or "", "output": output}
+    output = inner if has_media and inner else result.text
+    kind = "custom_tool_call_output" if result.custom else "function_call_output"
+    return {"type": kind, "call_id": result.id or "", "output": output}
+
+
+def _arrange(
+    form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
+) -> list[Draft]:
+    drafts: list[Draft] = []
+    spoken: list[Part] = []
+    speaker = ParticipantRole.USER if role is _TOOL else role
+
+    def say() -> None:
+        content = form.content_of(spoken, speaker)
+        if content != []:
+            drafts.append(Draft(speaker, _said(content, speaker, extra), extra))
+        spoken.clear()
+
+    # A message item after a call would end the wait for its output.
+    for part in sorted(held, key=lambda part: part.kind == "call"):
+        is_item = part.forms == _RESPONSES
+        if part.kind in ("text", "media") or (part.kind == "other" and not is_item):
+            spoken.append(part)
+            continue
+        item = form.block_for(part, role)
+        if isinstance(item, dict):
+            say()
+            drafts.append(Draft(_TOOL if part.kind == "result" else _ASSISTANT, None, item))
+    say()
+    return drafts
+
+
+def _said(content: Any, speaker: ParticipantRole, extra: Mapping[str, Any]) -> Any:
+    """The assistant's words as one string: a list of output_text needs an id and a status.
+
+    Source: ``EasyInputMessageParam`` against ``ResponseOutputMessageParam`` in the SDK.
+    """
+    if speaker is not _ASSISTANT or isinstance(content, str) or "id" in extra:
+        return content
+    return "\n".join(as_text(block.get("text") or block.get("refusal")) for block in content)
+
+
+def _with_id(part: Part, call_id: str) -> Any:
+    item = as_dict(part.raw) or {}
+    key = next((key for key in ("call_id", "approval_request_id") if key in item), "call_id")
+    return {**item, key: call_id}
+
+
+def _result_problem(result: Part) -> str | None:
+    item = as_dict(result.raw) or {}
+    # What apply_patch put out may be left out: its status tells.
+    optional = item.get("type") == "apply_patch_call_output"
+    empty = "output" in item and item["output"] in _NO_OUTPUT and not optional
+    return "has no content" if empty else None
+
+
+def _clean_result(result: Part) -> Part:
+    if _result_problem(result) is None:
+        return result
+    item = as_dict(result.raw) or {}
+    return attrs.evolve(result, raw={**item, "output": ""})
+
+
+def _is_empty(message: ConversationMessage, held: tuple[Part, ...]) -> bool:
+    return message.content == [] or (message.content is None and not held)
+
+
+def _dump(message: ConversationMessage) -> Block | None:
+    item = _item_of(message)
+    if item is None:
+        return None
+    plain: Block = thaw(item)
+    return plain
+
+
+def _trim(item: Block, _owner: FormatName | None) -> Block:
+    """An item without what only the SDK's response types have.
+
+    Source: ``ResponseItem`` against ``ResponseInputItemParam`` in the SDK.
+    """
+    is_custom = as_text(item.get("type")).startswith("custom_tool_call")
+    dropped = _CUSTOM_REPLY_ONLY if is_custom else _REPLY_ONLY
+    return {key: value for key, value in item.items() if key not in dropped}
+
+
+_CREATE: Final = "https://platform.openai.com/docs/api-reference/responses/create"
+
+FORMAT: Final = Format(
+    name="openai_responses",
+    blocks=_BLOCKS,
+    load=_load,
+    read_whole=_read_whole,
+    request_fields=frozenset({"type", "id", "status", "phase"}),
+    fits_role=lambda message: message.role is not _TOOL or _item_of(message) is not None,
+    write_text=_write_text,
+    write_media=_write_media,
+    write_call=_write_call,
+    write_result=_write_result,
+    media_roles=EVERYONE - {_ASSISTANT},
+    arrange=_arrange,
+    with_id=_with_id,
+    dump=_dump,
+    trim=_trim,
+    pages=Pages(
+        messages=_CREATE,
+        tools="https://platform.openai.com/docs/guides/function-calling",
+        reasoning="https://platform.openai.com/docs/guides/reasoning",
+        content=_CREATE,
+    ),
+    pairing="anywhere",
+    items=True,
+    starts_with_results=True,  # with previous_response_id or a conversation
+    result_problem=_result_problem,
+    clean_result=_clean_result,
+    is_empty=_is_empty,
+)

@@ -1,36 +1,28 @@
-"""What every provider's content is made of, once its own form is set aside."""
+"""What every provider's content is made of, once its own format is set aside."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-Shape: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock"]
-"""The forms in which providers write a message."""
+from agent_memory.providers.media import Media
+
+FormatName: TypeAlias = str
+"""The name of a wire format: ``openai_chat``, ``openai_responses``, ``anthropic``, ``bedrock``."""
 
 PartKind: TypeAlias = Literal["text", "call", "result", "reasoning", "media", "other"]
-"""What a part is; ``other`` is a block that this library does not know."""
+"""What a part is; ``other`` is state for the provider alone, or a block of an unknown type."""
 
 Block: TypeAlias = dict[str, Any]
-
-CHAT: Final = frozenset[Shape]({"openai_chat"})
-RESPONSES: Final = frozenset[Shape]({"openai_responses"})
-ANTHROPIC: Final = frozenset[Shape]({"anthropic"})
-BEDROCK: Final = frozenset[Shape]({"bedrock"})
-TYPED: Final = CHAT | ANTHROPIC
-"""``{"type": "text", "text": …}`` is written the same in both."""
-OPENAI: Final = CHAT | RESPONSES
-PLAIN: Final = CHAT | RESPONSES | ANTHROPIC
-"""A plain string is content everywhere but in Bedrock, which takes lists only."""
-ANY: Final = PLAIN | BEDROCK
 
 
 @attrs.frozen
 class Part:
-    """One piece of a message, whichever provider's form it is written in.
+    """One piece of a message, whichever provider's format it is written in.
 
     Args:
         kind: what it is.
@@ -45,10 +37,17 @@ class Part:
         is_error: a result that reports a failure.
         hosted: a call that the provider itself runs (a web search, say), or its result. Nobody
             else has to answer it, and its result sits in the assistant's message.
+        custom: a call whose arguments are free text instead of JSON, or its result.
         inner: what a result's list content holds: text and media parts.
         raw: the block as it stands in the content, in ``tool_calls``, or the whole item; None
-            for what is no block (OpenAI's ``reasoning_content`` beside the content).
-        forms: the shapes in which `raw` may be sent as it is.
+            for what is no block (OpenAI's ``reasoning_content`` beside the content), and for
+            the result that an item holds beside its call (``mcp_call``), whose raw is the call's.
+        forms: the names of the formats in which `raw` may be sent as it is.
+        signature: of reasoning, where its model signed it.
+        redacted: reasoning that only its model can read, as base64 text.
+        opaque: state that only its own provider can read and that no summary can stand for
+            (an encrypted compaction); it stays in the view.
+        media_of: how to read the media in `raw`.
     """
 
     kind: PartKind
@@ -60,7 +59,12 @@ class Part:
     hosted: bool = False
     inner: tuple[Part, ...] = ()
     raw: Any = None
-    forms: frozenset[Shape] = ANY
+    forms: frozenset[FormatName] = frozenset()
+    custom: bool = False
+    signature: str | None = None
+    redacted: str | None = None
+    opaque: bool = False
+    media_of: Callable[[Block], Media | None] | None = None
 
     @property
     def waits(self) -> bool:
@@ -71,6 +75,12 @@ class Part:
     def answers(self) -> bool:
         """Whether this is a result that the application gave."""
         return self.kind == "result" and not self.hosted
+
+    @property
+    def media(self) -> Media | None:
+        """What a media part holds; None when that is not clear, or it is no media."""
+        block = as_dict(self.raw)
+        return None if block is None or self.media_of is None else self.media_of(block)
 
 
 def as_dict(value: object) -> Block | None:
@@ -112,3 +122,37 @@ def joined(parts: tuple[Part, ...]) -> str:
 def is_blank(part: Part) -> bool:
     """Whether this is a text part without anything but white space."""
     return part.kind == "text" and not part.text.strip()
+
+
+_BARE: Final = frozenset({"text", "content", "output", "stdout", "stderr", "logs", "lines"})
+"""Keys of a hosted tool's result whose text is shown without the key's name."""
+_UNREAD: Final = ("id", "type", "data", "signature", "cache_control", "status", "mime", "role")
+
+
+def readable(value: object, key: str = "") -> str:
+    """Everything in a hosted tool's result that a person could read, a line each.
+
+    Ids, types, encrypted and encoded fields are left out. It is generic so that results of
+    tools which providers add later can be read too.
+    """
+    return "\n".join(_readable(value, key))
+
+
+def _readable(value: object, key: str) -> list[str]:
+    if isinstance(value, str):
+        text = value.strip("\n")
+        if not text.strip() or _is_unread(key):
+            return []
+        return [text if key in _BARE or not key else f"{key}: {text}"]
+    if isinstance(value, int | float) and not isinstance(value, bool) and key == "return_code":
+        return [f"{key}: {value}"] if value else []
+    block = as_dict(value)
+    if block is not None:
+        return [line for name, held in block.items() for line in _readable(held, name)]
+    return [line for held in as_list(value) for line in _readable(held, key)]
+
+
+def _is_unread(key: str) -> bool:
+    return key.startswith("encrypted") or any(
+        key == word or key.endswith(f"_{word}") for word in _UNREAD
+    )

@@ -15,6 +15,17 @@ CONTENT_OMITTED: Final = "content_omitted"
 """Key in ``extra`` of a message whose dict had no ``content`` at all, to tell it from null."""
 
 
+WRITTEN_IN: Final = "written_in"
+"""Key in ``extra`` of a message that does not show its format, but has fields nobody else may
+get: the name of the format it was loaded from."""
+
+MARKERS: Final = frozenset({CONTENT_OMITTED, WRITTEN_IN})
+"""The keys in ``extra`` that are this library's own."""
+
+_FUNCTION: Final = "function"
+"""Chat Completions' old role for results, before there was ``tool``."""
+
+
 def to_plain(value: Any) -> Any:
     """Return `value` with the SDKs' pydantic objects made dicts, at any depth.
 
@@ -41,17 +52,13 @@ def _plain_container(value: Any) -> Any:
 
 
 def load_each(
-    items: Iterable[Any],
-    load: Callable[[Block], ConversationMessage],
-    *,
-    load_object: Callable[[Block], ConversationMessage] | None = None,
+    items: Iterable[Any], load: Callable[[Block, object], ConversationMessage]
 ) -> list[ConversationMessage]:
     """Make a message of each item; an error names the item.
 
     Args:
         items: dicts, or the SDK's objects.
-        load: makes a message of a plain dict.
-        load_object: makes one of what was an object; by default the same function.
+        load: makes a message of a plain dict, and of the item that it was made of.
     """
     if isinstance(items, Mapping | str):
         raise InvalidRequestError("give a list of messages, not a single one")
@@ -62,9 +69,8 @@ def load_each(
             raise InvalidRequestError(
                 f"message {index} must be a dict or an SDK object, not {type(item).__name__}"
             )
-        make = load if isinstance(item, Mapping) or load_object is None else load_object
         try:
-            loaded.append(make(cast("Block", plain)))
+            loaded.append(load(cast("Block", plain), item))
         except InvalidRequestError as error:
             raise InvalidRequestError(f"message {index}: {error}") from error
     return loaded
@@ -77,13 +83,17 @@ def load_message(plain: Block) -> ConversationMessage:
         raise InvalidRequestError(f"it has no 'role'; its keys are {', '.join(plain) or 'none'}")
     if "content" not in plain:
         extra[CONTENT_OMITTED] = True
-    return ConversationMessage(plain["role"], plain.get("content"), extra=extra)
+    role = plain["role"]
+    if role == _FUNCTION:
+        role, extra["role"] = ParticipantRole.TOOL, _FUNCTION
+    return ConversationMessage(role, plain.get("content"), extra=extra)
 
 
 def dump_message(message: ConversationMessage, role: ParticipantRole | None = None) -> Block:
     """The inverse of :func:`load_message`, as a plain, editable dict."""
     dumped: Block = {"role": (role or message.role).value, "content": thaw(message.content)}
     dumped.update(thaw(message.extra))
+    dumped.pop(WRITTEN_IN, None)
     if dumped.pop(CONTENT_OMITTED, False):
         del dumped["content"]
     return dumped

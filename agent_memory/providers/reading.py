@@ -1,50 +1,39 @@
-"""From a message in any provider's form to its parts, without being told the provider."""
+"""From a message in any provider's format to its parts, without being told the provider."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
 
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.providers.media import Media
-from agent_memory.providers.part import (
-    ANTHROPIC,
-    CHAT,
-    PLAIN,
-    RESPONSES,
+from agent_memory.providers.format import Format
+from agent_memory.providers.formats import (
+    FIELDS,
+    FORMATS,
+    READERS,
+    RESULT_READERS,
+    STRINGS,
     TYPED,
-    Block,
-    Part,
-    Shape,
-    as_dict,
-    as_id,
-    as_list,
-    as_text,
-    joined,
+    UNTYPED,
+    UNTYPED_READERS,
 )
+from agent_memory.providers.media import Media
+from agent_memory.providers.part import FormatName, Part, as_dict, as_list, as_text, joined
+from agent_memory.providers.plain import MARKERS, WRITTEN_IN
 
-_ITEM_TYPES: Final = (
-    "reasoning",
-    "function_call",
-    "function_call_output",
-    "custom_tool_call",
-    "custom_tool_call_output",
-)
-"""Responses items that some frameworks put into the content as blocks."""
-
-_READERS: Final[Mapping[str, Callable[[Block], Part]]] = {
-    **dict.fromkeys(_ITEM_TYPES, openai_responses.read_item),
-    **openai_responses.READERS,
-    **anthropic.READERS,
-    **openai_chat.READERS,
-}
-_MEDIA: Final[tuple[tuple[frozenset[Shape], Callable[[Block], Media | None]], ...]] = (
-    (CHAT, openai_chat.media_of),
-    (RESPONSES, openai_responses.media_of),
-    (ANTHROPIC, anthropic.media_of),
-)
 _TOOL: Final = ParticipantRole.TOOL
+_READ_WHOLE: Final = tuple(form.read_whole for form in FORMATS if form.read_whole is not None)
+_READ_BESIDE: Final = tuple(form.read_beside for form in FORMATS if form.read_beside is not None)
+_READ_TOOL: Final = next(form.read_tool_message for form in FORMATS if form.read_tool_message)
+_BLOCKS: Final = TYPED | UNTYPED
+_PAIRED: Final = ("call", "result")
+_DEFAULT_OWNER: Final = FORMATS[0].name
+"""Whose fields are those that no format knows, on a message that does not show its format: the
+servers that add their own speak Chat Completions."""
 
 
 def parts(message: ConversationMessage) -> tuple[Part, ...]:
@@ -56,62 +45,62 @@ def parts(message: ConversationMessage) -> tuple[Part, ...]:
     """
     content, extra = message.content, message.extra
     if not extra and type(content) is str and message.role is not _TOOL:
-        return (Part("text", content, raw=content, forms=PLAIN),)
-    item = openai_responses.item_of(message) if extra else None
-    if item is not None:
-        return (openai_responses.read_item(item),)
+        return (Part("text", content, raw=content, forms=STRINGS),)
+    if extra and content is None:
+        for read_whole in _READ_WHOLE:
+            whole = read_whole(message)
+            if whole is not None:
+                return whole
     found = _read_content(content)
+    owner = extra.get(WRITTEN_IN)
+    if owner is not None:
+        found = [_owned(part, owner) for part in found]
     if message.role is _TOOL and not any(part.kind == "result" for part in found):
-        return (_tool_result(message, tuple(found)),)
+        return (_READ_TOOL(message, tuple(found)),)
     if extra:
-        found = [*openai_chat.read_before(extra), *found, *openai_chat.read_after(extra)]
+        for read_beside in _READ_BESIDE:
+            before, after = read_beside(extra)
+            found = [*before, *found, *after]
     return tuple(found)
-
-
-def _tool_result(message: ConversationMessage, inner: tuple[Part, ...]) -> Part:
-    content, extra = message.content, message.extra
-    # Blocks of another provider's within it have to be rewritten before OpenAI takes it.
-    own = all("openai_chat" in part.forms for part in inner)
-    return Part(
-        "result",
-        content if isinstance(content, str) else joined(inner),
-        id=as_id(extra.get("tool_call_id")),
-        name=as_id(extra.get("name")),
-        payload=content,
-        inner=inner if isinstance(content, list) else (),
-        raw=content,
-        forms=CHAT if own else frozenset(),
-    )
 
 
 def _read_content(content: object) -> list[Part]:
     if isinstance(content, str):
-        return [Part("text", content, raw=content, forms=PLAIN)]
+        return [Part("text", content, raw=content, forms=STRINGS)]
     if content is None:
         return []
     blocks = as_list(content)
-    return [_read_block(block) for block in blocks] if blocks else _read_lone(content)
-
-
-def _read_lone(content: object) -> list[Part]:
-    """Content that is neither text nor a list: outside every provider's form."""
-    return [] if isinstance(content, list) else [_read_block(content)]
+    if not blocks:
+        # Content that is neither text nor a list is outside every provider's format.
+        return [] if isinstance(content, list) else [_read_block(content)]
+    return [_read_block(block) for block in blocks]
 
 
 def _read_block(value: object) -> Part:
     block = as_dict(value)
     if block is None:
         # Some SDKs allow bare strings among the blocks; others reject them.
-        return Part("other", as_text(value), raw=value)
+        return Part("other", as_text(value), raw=value, forms=_BLOCKS)
     kind = block.get("type")
-    if isinstance(kind, str):
-        reader = _READERS.get(kind)
-        if reader is not None:
-            return reader(block)
-        if kind.endswith("_tool_result"):
-            return anthropic.read_result(block)
-        return Part("other", as_text(block.get("text")), name=kind, raw=block)
-    return bedrock.read_block(block) or Part("other", as_text(block.get("text")), raw=block)
+    if not isinstance(kind, str):
+        reader = next((UNTYPED_READERS[key] for key in block if key in UNTYPED_READERS), None)
+        part = None if reader is None else reader(block)
+        return part or Part("other", as_text(block.get("text")), raw=block, forms=_BLOCKS)
+    reader = READERS.get(kind)
+    part = None if reader is None else reader(block)
+    if part is not None:
+        return part
+    for suffix, read_result in RESULT_READERS:
+        if kind.endswith(suffix):
+            return read_result(block)
+    return Part("other", as_text(block.get("text")), name=kind, raw=block, forms=TYPED)
+
+
+def _owned(part: Part, owner: FormatName) -> Part:
+    """A part that could be several formats', in a message that is known to be one's."""
+    if owner not in part.forms or len(part.forms) == 1 or part.raw is None:
+        return part
+    return attrs.evolve(part, forms=frozenset({owner}))
 
 
 def text_of(message: ConversationMessage) -> str:
@@ -119,34 +108,154 @@ def text_of(message: ConversationMessage) -> str:
     return joined(parts(message))
 
 
-def shape_of(message: ConversationMessage) -> Shape | None:
-    """Which provider's form a message is written in; None when it could be any one's.
+def format_of(message: ConversationMessage) -> FormatName | None:
+    """Which provider's format a message is written in; None when it could be any one's.
 
     A plain string, or no content at all, tells nothing. Blocks ``{"type": "text", …}`` are the
-    same in two forms; they count as Anthropic's, where they are the rule.
+    same in two formats; they count as Anthropic's, where they are the rule.
     """
-    kind = message.extra.get("type")
-    if kind == "message" and isinstance(message.content, str):
-        return "openai_responses"
-    found: Shape | None = None
-    for part in parts(message):
+    owner = message.extra.get(WRITTEN_IN)
+    if isinstance(owner, str):
+        return owner
+    held = parts(message)
+    found = _format_shown(message, held)
+    return found if found is not None else _likely(message, held)
+
+
+def _format_shown(message: ConversationMessage, held: Iterable[Part]) -> FormatName | None:
+    """The format that a part or a field beside the content shows beyond doubt."""
+    for part in held:
         if len(part.forms) == 1:
             return next(iter(part.forms))
-        if part.forms == TYPED:
-            found = found or "anthropic"
-        elif part.forms < PLAIN:
-            found = "openai_responses" if kind == "message" else "openai_chat"
-    return found
+    keys = message.extra.keys() - MARKERS
+    if keys:
+        holders = [form for form in FORMATS if keys & (form.request_fields | form.reply_fields)]
+        if len(holders) == 1:
+            return holders[0].name
+    return None
+
+
+def _likely(message: ConversationMessage, held: Iterable[Part]) -> FormatName | None:
+    is_item = message.extra.get("type") == "message"
+    if is_item and isinstance(message.content, str):
+        return "openai_responses"
+    shared = [part for part in held if part.kind != "other" and part.forms < STRINGS]
+    if not shared:
+        return None
+    if all("anthropic" in part.forms for part in shared):
+        return "anthropic"
+    return "openai_responses" if is_item else _DEFAULT_OWNER
 
 
 def media_in(part: Part) -> Media | None:
     """What a media part holds, in terms that no provider owns; None when that is not clear."""
-    block = as_dict(part.raw)
-    if part.kind != "media" or block is None:
-        return None
-    if not isinstance(block.get("type"), str):
-        return bedrock.media_of(block)
-    for form, read in _MEDIA:
-        if part.forms & form:
-            return read(block)
-    return None
+    return part.media if part.kind == "media" else None
+
+
+def fits(message: ConversationMessage, form: Format, held: tuple[Part, ...]) -> bool:
+    """Whether a message may be sent in this format without being rewritten."""
+    if not form.fits_role(message):
+        return False
+    if not form.takes_strings and isinstance(message.content, str):
+        return False
+    if not all(form.name in part.forms for part in held):
+        return False
+    return not message.extra or _has_own_fields(message, form, held)
+
+
+def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part, ...]) -> bool:
+    """Whether nothing beside the content is another format's."""
+    owner = message.extra.get(WRITTEN_IN)
+    if owner is not None:
+        return bool(owner == form.name)
+    if form.read_whole is not None and form.read_whole(message) is not None:
+        return True
+    foreign = message.extra.keys() - form.request_fields - form.reply_fields - MARKERS
+    if not foreign:
+        return True
+    if foreign & FIELDS:
+        return False
+    return (_format_shown(message, held) or _DEFAULT_OWNER) == form.name
+
+
+def marked(message: ConversationMessage, form: Format) -> ConversationMessage:
+    """A loaded message that says where it is from, if it holds what nobody else may get.
+
+    Most messages show their format, or hold nothing in which formats differ. A few do neither,
+    such as a text with a compatible server's own ``cache_control``; what they hold has to go
+    back to the format it came from and to no other.
+    """
+    if not message.extra and isinstance(message.content, str):
+        return message
+    held = parts(message)
+    if _format_shown(message, held) is None and _is_ambiguous(message, form, held):
+        return attrs.evolve(message, extra={**message.extra, WRITTEN_IN: form.name})
+    return message
+
+
+def _is_ambiguous(message: ConversationMessage, form: Format, held: tuple[Part, ...]) -> bool:
+    if any(part.kind == "other" for part in held) or not fits(message, form, held):
+        return True
+    if message.extra.keys() - FIELDS - MARKERS and form.name != _DEFAULT_OWNER:
+        return True
+    content: Any = message.content
+    plain = {"role": message.role.value, "content": content}
+    return form.trim(plain, None) != form.trim(plain, form.name)
+
+
+def all_parts(messages: Sequence[ConversationMessage]) -> list[tuple[Part, ...]]:
+    """The parts of every message, with what only the messages around them tell.
+
+    Calls and results without ids get some, by place: a result without one answers the first
+    call without one that still waits. Results of calls with free text are marked as such.
+    """
+    return in_context(messages, [parts(message) for message in messages])
+
+
+def in_context(
+    messages: Sequence[ConversationMessage], held: list[tuple[Part, ...]]
+) -> list[tuple[Part, ...]]:
+    """As :func:`all_parts`, where the parts have been read; the same list if nothing changes."""
+    if not any(_needs_context(inside) for inside in held):
+        return held
+    context = _Context()
+    return [context.read(message, inside) for message, inside in zip(messages, held, strict=True)]
+
+
+def _needs_context(inside: tuple[Part, ...]) -> bool:
+    for part in inside:
+        if part.kind in _PAIRED and (
+            part.custom or (part.id is None and not part.hosted and part.raw is not None)
+        ):
+            return True
+    return False
+
+
+class _Context:
+    """What a pass over a history knows of the calls so far."""
+
+    def __init__(self) -> None:
+        self._nameless: deque[str] = deque()
+        self._custom: set[str] = set()
+
+    def read(self, message: ConversationMessage, inside: tuple[Part, ...]) -> tuple[Part, ...]:
+        if any(_is_nameless(part, "call") for part in inside):
+            self._nameless.clear()
+        return tuple(self._part(message, place, part) for place, part in enumerate(inside))
+
+    def _part(self, message: ConversationMessage, place: int, part: Part) -> Part:
+        if _is_nameless(part, "call"):
+            digest = hashlib.sha256(message.id.encode()).hexdigest()[:20]
+            part = attrs.evolve(part, id=f"call_{digest}_{place}")
+            self._nameless.append(part.id or "")
+        elif _is_nameless(part, "result") and self._nameless:
+            part = attrs.evolve(part, id=self._nameless.popleft())
+        if part.kind == "call" and part.id is not None:
+            (self._custom.add if part.custom else self._custom.discard)(part.id)
+        elif part.answers and part.custom is not (part.id in self._custom):
+            part = attrs.evolve(part, custom=not part.custom)
+        return part
+
+
+def _is_nameless(part: Part, kind: str) -> bool:
+    return part.kind == kind and part.id is None and not part.hosted and part.raw is not None

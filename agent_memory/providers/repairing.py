@@ -18,13 +18,12 @@ import attrs
 
 from agent_memory.exchanges import Facts, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers.conversion import Provider, fits, shape_named
-from agent_memory.providers.making import text_content
-from agent_memory.providers.part import Part, Shape, is_blank
+from agent_memory.providers.format import Draft, Format, derived_id, safe_id
+from agent_memory.providers.formats import Provider, format_named
+from agent_memory.providers.part import Part, is_blank
 from agent_memory.providers.plain import CONTENT_OMITTED
-from agent_memory.providers.reading import parts
-from agent_memory.providers.results import cleaned
-from agent_memory.providers.writing import Draft, block_for, derived_id, draft
+from agent_memory.providers.reading import fits, in_context, parts
+from agent_memory.providers.text import text_content
 from agent_memory.turns import leading_system
 
 OPENING: Final = "(The assistant speaks first.)"
@@ -33,7 +32,6 @@ OPENING: Final = "(The assistant speaks first.)"
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
 _TOOL: Final = ParticipantRole.TOOL
-MERGING: Final = frozenset[Shape]({"anthropic", "bedrock"})
 
 
 @attrs.define(eq=False)
@@ -83,30 +81,32 @@ def repair(
     Takes linear time.
 
     Args:
-        messages: the history, in any shapes.
+        messages: the history, in any formats.
         provider: ``"openai"`` (Chat Completions), ``"openai_responses"``, ``"anthropic"`` or
             ``"bedrock"``.
 
     Raises:
         InvalidRequestError: the provider is unknown.
     """
-    shape = shape_named(provider)
-    return written(messages, surviving(messages, shape), shape)
+    form = format_named(provider)
+    return written(messages, surviving(messages, form), form)
 
 
-def surviving(messages: Sequence[ConversationMessage], shape: Shape) -> list[Atom]:
+def surviving(messages: Sequence[ConversationMessage], form: Format) -> list[Atom]:
     """The atoms of a history that a provider accepts, in the order in which it wants them."""
-    return _Sieve(messages, shape).sift()
+    return _Sieve(messages, form).sift()
 
 
 class _Sieve:
     """The pass that decides what stays."""
 
-    def __init__(self, messages: Sequence[ConversationMessage], shape: Shape) -> None:
+    def __init__(self, messages: Sequence[ConversationMessage], form: Format) -> None:
         self._messages: Final = messages
-        self._shape: Final[Shape] = shape
+        self._form: Final = form
+        self._plain: Final = [parts(message) for message in messages]
         self._atoms: list[Atom] = []
         self._waiting: Final[dict[str, Atom]] = {}
+        self._hosted: Final[dict[str, Atom]] = {}
         self._called: Final[set[str]] = set()
         self._answering = False
         self._turn = 0
@@ -114,14 +114,14 @@ class _Sieve:
 
     def sift(self) -> list[Atom]:
         before: ParticipantRole | None = None
+        held = in_context(self._messages, self._plain)
         for index, message in enumerate(self._messages):
-            inside = parts(message)
-            facts = facts_of(message, inside)
+            facts = facts_of(message, held[index])
             self._head = self._head and facts.role in SYSTEM_ROLES
             follows = before is _ASSISTANT is facts.role
-            self._take(self._legal(index, inside), facts, follows=follows)
+            self._take(self._legal(index, held[index]), facts, follows=follows)
             before = facts.role
-        return _with_led_reasoning([atom for atom in self._atoms if atom.alive], self._shape)
+        return _with_led_reasoning([atom for atom in self._atoms if atom.alive], self._form)
 
     def _take(self, held: list[Atom], facts: Facts, *, follows: bool) -> None:
         own = {atom.part.id for atom in held if atom.part.waits}
@@ -130,9 +130,11 @@ class _Sieve:
         rest = [atom for atom in held if not atom.part.answers]
         self._answer(given)
         # Among Responses items, words of the assistant's are an item that ends the turn.
-        ends = facts.says if self._shape == "openai_responses" else facts.answers_user
+        ends = facts.says if self._form.items else facts.answers_user
         continues = follows and bool(self._waiting) and not ends and not self._answering
         says_more = facts.says and facts.role is not _ASSISTANT
+        if says_more:
+            self._close_hosted()
         if not continues and (rest or says_more or not facts.has_results):
             self._close()
             self._turn += 1
@@ -142,38 +144,64 @@ class _Sieve:
     def _legal(self, index: int, held: tuple[Part, ...]) -> list[Atom]:
         """The parts of a message that the provider has a place for, by who may say them."""
         message = self._messages[index]
-        own_form = fits(message, self._shape, held)
-        speaker = self._speaker(message.role)
-        atoms = [
-            Atom(_TOOL if part.answers else speaker, part, index, place, len(held), own_form)
-            for place, part in enumerate(held)
-            if self._allowed(part, message.role, own_form=own_form)
-        ]
-        for atom in atoms:
-            if atom.part.answers:
-                part = cleaned(atom.part, self._shape)
-                atom.part, atom.changed = part, part is not atom.part
+        own_form = fits(message, self._form, self._plain[index])
+        speaker = self._speaker(message, held, own_form=own_form)
+        atoms: list[Atom] = []
+        for place, part in enumerate(held):
+            if self._allowed(part, message, own_form=own_form):
+                role = _TOOL if part.answers else _ASSISTANT if part.hosted else speaker
+                atom = Atom(role, part, index, place, len(held), own_form)
+                self._clean(atom, self._plain[index][place])
+                atoms.append(atom)
         return atoms
 
-    def _speaker(self, role: ParticipantRole) -> ParticipantRole:
-        """System messages are a parameter of its own with some; later ones become the user's."""
+    def _clean(self, atom: Atom, plain: Part) -> None:
+        """Replace what the provider refuses inside a call or a result."""
+        form, part, call_id = self._form, atom.part, atom.part.id
+        atom.changed = part is not plain
+        if part.kind not in ("call", "result") or call_id is None or form.name not in part.forms:
+            return
+        if form.items and part.custom is not plain.custom:
+            part = attrs.evolve(part, forms=frozenset())
+        elif call_id != plain.id:
+            part = attrs.evolve(part, raw=form.with_id(part, call_id))
+        elif form.call_id is not None and not form.call_id.fullmatch(call_id):
+            part = attrs.evolve(part, raw=form.with_id(part, safe_id(call_id)))
+        if part.answers:
+            part = form.clean_result(part)
+        atom.part, atom.changed = part, part is not plain
+
+    def _speaker(
+        self, message: ConversationMessage, held: tuple[Part, ...], *, own_form: bool
+    ) -> ParticipantRole:
+        """System messages are a parameter of its own with some; later ones become the user's.
+
+        Recent models of Anthropic's take them in any place, older ones do not; one that changes
+        the tools was written for a model that does.
+        """
+        role = message.role
         if role is _TOOL:
             return _USER
-        moved = role in SYSTEM_ROLES and self._shape in MERGING and not self._head
-        return _USER if moved else role
+        if role not in SYSTEM_ROLES or not self._form.system_apart or self._head:
+            return role
+        instructs = any(part.kind == "other" for part in held)
+        return role if own_form and self._form.later_system and instructs else _USER
 
-    def _allowed(self, part: Part, role: ParticipantRole, *, own_form: bool) -> bool:
-        if is_blank(part) and (self._shape in MERGING or not own_form):
+    def _allowed(self, part: Part, message: ConversationMessage, *, own_form: bool) -> bool:
+        form, role = self._form, message.role
+        if is_blank(part) and (form.merges or not own_form):
             return False
-        if part.kind == "other" and not own_form:
+        if part.kind == "other" and not own_form and part.forms != {form.name}:
             return False
         by_assistant = part.kind in ("call", "reasoning") or part.hosted
-        if by_assistant and role is not _ASSISTANT:
+        # The role of an item says nothing: the item's type tells whose it is.
+        if by_assistant and role is not _ASSISTANT and not (own_form and form.items):
+            return False
+        if part.kind == "reasoning" and form.signs_reasoning and not is_signed(part):
             return False
         if part.answers:
             return part.id is not None and role not in SYSTEM_ROLES
-        beside = part.raw is None and part.kind != "other" and self._shape in part.forms
-        return beside or block_for(part, self._shape, role) is not None
+        return form.is_within(part) or form.block_for(part, role) is not None
 
     def _call(self, atoms: list[Atom]) -> None:
         for atom in atoms:
@@ -184,7 +212,17 @@ class _Sieve:
                 self._called.add(call_id)
                 if atom.alive:
                     self._waiting[call_id] = atom
+            elif atom.part.hosted and self._form.pairs_hosted:
+                self._pair_hosted(atom)
         self._atoms += atoms
+
+    def _pair_hosted(self, atom: Atom) -> None:
+        """A hosted result answers a hosted call, which may wait for it through other exchanges."""
+        call_id = atom.part.id or ""
+        if atom.part.kind == "call":
+            self._hosted[call_id] = atom
+        else:
+            atom.alive = self._hosted.pop(call_id, None) is not None
 
     def _answer(self, atoms: list[Atom]) -> None:
         """The first result of each call that waits stays; strays and later ones do not."""
@@ -193,6 +231,12 @@ class _Sieve:
                 self._answering = True
                 atom.turn = self._turn
                 self._atoms.append(atom)
+
+    def _close_hosted(self) -> None:
+        """The user goes on: a hosted call that a paused turn left without its result is dead."""
+        for atom in self._hosted.values():
+            atom.alive = False
+        self._hosted.clear()
 
     def _close(self) -> None:
         """Another message came: what still waits is dead."""
@@ -203,7 +247,12 @@ class _Sieve:
         self._answering = False
 
 
-def _with_led_reasoning(atoms: list[Atom], shape: Shape) -> list[Atom]:
+def is_signed(reasoning: Part) -> bool:
+    """Whether a model can verify that this reasoning is its own."""
+    return reasoning.signature is not None or reasoning.redacted is not None
+
+
+def _with_led_reasoning(atoms: list[Atom], form: Format) -> list[Atom]:
     """Drop reasoning whose continuation is gone.
 
     Providers want what a piece of reasoning led to right after it, and refuse two pieces side by
@@ -214,45 +263,52 @@ def _with_led_reasoning(atoms: list[Atom], shape: Shape) -> list[Atom]:
     kept: list[Atom] = []
     following: Atom | None = None
     for atom in reversed(atoms):
-        if atom.part.kind == "reasoning" and not _leads_to(atom, following, shape):
+        if atom.part.kind == "reasoning" and not _leads_to(atom, following, form):
             continue
         kept.append(atom)
         following = atom
     return kept[::-1]
 
 
-def _leads_to(atom: Atom, following: Atom | None, shape: Shape) -> bool:
+def _leads_to(atom: Atom, following: Atom | None, form: Format) -> bool:
     if following is None or following.role is not _ASSISTANT:
         return False
-    if shape == "openai_chat":
+    if form.pairing == "following":
         return following.turn == atom.turn
     if following.part.kind != "reasoning":
         return True
     if atom.source == following.source:
         return following.place == atom.place + 1
     # Items of one reply are messages of their own; elsewhere two messages are two replies.
-    return shape == "openai_responses" and following.source == atom.source + 1
+    return form.items and following.source == atom.source + 1
 
 
 def written(
-    messages: Sequence[ConversationMessage], atoms: Sequence[Atom], shape: Shape
+    messages: Sequence[ConversationMessage], atoms: Sequence[Atom], form: Format
 ) -> list[ConversationMessage]:
     """Write atoms as messages; a message that stays whole is the same object."""
     uses: Counter[int] = Counter()
     made: list[ConversationMessage] = []
-    for _, together in groupby(atoms, key=_togetherness(shape)):
+    after_results: list[ConversationMessage] = []
+    for _, together in groupby(atoms, key=_togetherness(form)):
         held = list(together)
         source = messages[held[0].source]
-        if _is_whole(held, source):
+        if held[0].role is not _TOOL:
+            made += after_results
+            after_results.clear()
+        if _is_whole(held, source, form):
             made.append(source)
             continue
         extra: Mapping[str, Any] = source.extra if held[0].own_form else {}
-        drafts = draft(held[0].role, [atom.part for atom in held], shape, extra)
-        made += [_message(new, messages, held, uses) for new in drafts]
-    return _opened(made, shape) if shape in MERGING else made
+        drafts = form.arrange(form, held[0].role, [atom.part for atom in held], extra)
+        for new in drafts:
+            target = after_results if new.after_results else made
+            target.append(_message(new, messages, held, uses))
+    made += after_results
+    return _opened(made, form) if form.user_first else made
 
 
-def _togetherness(shape: Shape) -> Callable[[Atom], tuple[ParticipantRole, int]]:
+def _togetherness(form: Format) -> Callable[[Atom], tuple[ParticipantRole, int]]:
     """What neighbouring atoms have in common that make one message."""
 
     def merged(atom: Atom) -> tuple[ParticipantRole, int]:
@@ -268,23 +324,21 @@ def _togetherness(shape: Shape) -> Callable[[Atom], tuple[ParticipantRole, int]]
         """Responses: items as they came."""
         return atom.role, atom.source
 
-    if shape in MERGING:
+    if form.merges:
         return merged
-    return by_turn if shape == "openai_chat" else by_source
+    return by_source if form.items else by_turn
 
 
-def _is_whole(held: list[Atom], source: ConversationMessage) -> bool:
+def _is_whole(held: list[Atom], source: ConversationMessage, form: Format) -> bool:
     """Whether the atoms are all of one message, untouched and in its order."""
     first = held[0]
-    if not first.own_form or len(held) != first.size or source.content == []:
-        return False
-    if source.extra.get("tool_calls") == []:
+    if not first.own_form or len(held) != first.size or form.rewrites(source):
         return False
     untouched = all(
         atom.source == first.source and atom.place == place and not atom.changed
         for place, atom in enumerate(held)
     )
-    kept_role = source.role in (_USER, _TOOL) or source.role is first.role
+    kept_role = source.role in (_USER, _TOOL) or source.role is first.role or first.part.hosted
     return untouched and kept_role
 
 
@@ -315,14 +369,14 @@ def _message(
     return made.placed(base.position, base.agent_id)
 
 
-def _opened(made: list[ConversationMessage], shape: Shape) -> list[ConversationMessage]:
+def _opened(made: list[ConversationMessage], form: Format) -> list[ConversationMessage]:
     """Let the user speak first."""
     head = leading_system(made)
     if head == len(made) or made[head].role is not _ASSISTANT:
         return made
     first = made[head]
     digest = hashlib.sha256(first.id.encode()).hexdigest()[:32]
-    content: Any = text_content(OPENING, shape if shape == "bedrock" else None)
+    content: Any = text_content(OPENING, None if form.takes_strings else form)
     opening = ConversationMessage(
         _USER,
         content,

@@ -19,17 +19,16 @@ import attrs
 
 from agent_memory.exchanges import Trace, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers.conversion import Provider, fits, shape_named
-from agent_memory.providers.part import Part, Shape, is_blank
-from agent_memory.providers.reading import parts
-from agent_memory.providers.repairing import MERGING
-from agent_memory.providers.results import refused
+from agent_memory.providers.format import Format
+from agent_memory.providers.formats import Provider, format_named
+from agent_memory.providers.part import Part
+from agent_memory.providers.reading import fits, in_context, parts
+from agent_memory.providers.repairing import is_signed
 from agent_memory.turns import leading_system
 
 Rule: TypeAlias = Literal[
-    "shape",
+    "format",
     "role",
-    "first_message",
     "alternation",
     "empty_content",
     "blank_text",
@@ -40,33 +39,13 @@ Rule: TypeAlias = Literal[
     "orphaned_result",
     "duplicate_result",
     "duplicate_call",
+    "call_id",
     "loose_reasoning",
+    "unsigned_reasoning",
 ]
 """What can be wrong."""
 
 Found: TypeAlias = tuple[int, Rule, str]
-
-_CHAT: Final = "https://platform.openai.com/docs/api-reference/chat/create"
-_CALLING: Final = "https://platform.openai.com/docs/guides/function-calling"
-_RESPONSES: Final = "https://platform.openai.com/docs/api-reference/responses/create"
-_REASONING: Final = "https://platform.openai.com/docs/guides/reasoning"
-_MESSAGES: Final = "https://docs.anthropic.com/en/api/messages"
-_TOOL_USE: Final = (
-    "https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use"
-)
-_THINKING: Final = "https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"
-_AWS: Final = "https://docs.aws.amazon.com/bedrock/latest/"
-_CONVERSE: Final = _AWS + "userguide/conversation-inference-call.html"
-_CONTENT: Final = _AWS + "APIReference/API_runtime_ContentBlock.html"
-_BEDROCK_TOOLS: Final = _AWS + "userguide/tool-use-inference-call.html"
-
-_PAGES: Final[dict[Shape, tuple[str, str, str]]] = {
-    "openai_chat": (_CHAT, _CALLING, _REASONING),
-    "openai_responses": (_RESPONSES, _CALLING, _REASONING),
-    "anthropic": (_MESSAGES, _TOOL_USE, _THINKING),
-    "bedrock": (_CONVERSE, _BEDROCK_TOOLS, _THINKING),
-}
-"""For each provider the pages on messages, on tools and on reasoning."""
 
 _TOOL_RULES: Final = frozenset[Rule]({
     "call_placement",
@@ -76,11 +55,11 @@ _TOOL_RULES: Final = frozenset[Rule]({
     "orphaned_result",
     "duplicate_result",
     "duplicate_call",
+    "call_id",
 })  # fmt: skip
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
 _TOOL: Final = ParticipantRole.TOOL
-_BESIDE_CONTENT: Final = ("refusal", "audio", "function_call")
 
 
 @attrs.frozen
@@ -116,79 +95,83 @@ def validate(messages: Sequence[ConversationMessage], provider: Provider) -> lis
     Raises:
         InvalidRequestError: the provider is unknown.
     """
-    shape = shape_named(provider)
-    held = [parts(message) for message in messages]
+    form = format_named(provider)
+    plain = [parts(message) for message in messages]
+    held = in_context(messages, plain)
     found: list[tuple[int, Rule, str]] = []
-    for index, (message, inside) in enumerate(zip(messages, held, strict=True)):
-        found += [(index, *wrong) for wrong in _within(message, inside, shape)]
-    found += _between(messages, held, shape)
-    found += unpaired(messages, held, shape)
+    for index, (message, inside) in enumerate(zip(messages, plain, strict=True)):
+        found += [(index, *wrong) for wrong in _within(message, inside, form)]
+    found += _between(messages, held, form)
+    found += _unpaired(messages, held, form)
     found.sort(key=lambda wrong: wrong[0])
-    return [Violation(index, rule, text, _page(rule, shape)) for index, rule, text in found]
+    return [Violation(index, rule, text, _page(rule, form)) for index, rule, text in found]
 
 
-def _page(rule: Rule, shape: Shape) -> str:
-    on_messages, on_tools, on_reasoning = _PAGES[shape]
+def _page(rule: Rule, form: Format) -> str:
     if rule in _TOOL_RULES:
-        return on_tools
-    if rule == "loose_reasoning":
-        return on_reasoning
-    return _CONTENT if shape == "bedrock" and rule in ("shape", "blank_text") else on_messages
+        return form.pages.tools
+    if rule in ("loose_reasoning", "unsigned_reasoning"):
+        return form.pages.reasoning
+    return form.pages.content if rule in ("format", "blank_text") else form.pages.messages
 
 
 def _within(
-    message: ConversationMessage, held: tuple[Part, ...], shape: Shape
+    message: ConversationMessage, held: tuple[Part, ...], form: Format
 ) -> Iterator[tuple[Rule, str]]:
     """What is wrong with one message, whatever is around it."""
     role = message.role
-    if not fits(message, shape, held):
-        yield "shape", f"it is not written in the form of {shape}"
-    if _is_empty(message, held, shape):
+    own_form = fits(message, form, held)
+    if not own_form:
+        yield "format", f"it is not written in the format {form.name}"
+    if form.is_empty(message, held):
         yield "empty_content", "it has no content"
-    if shape in MERGING and any(is_blank(part) for part in held):
-        yield "blank_text", "a text block holds nothing but white space"
     for part in held:
-        if (part.kind == "call" or part.hosted) and role is not _ASSISTANT:
-            yield "call_placement", f"only the assistant calls tools, not the role {role.value}"
-        if part.answers and role is not (_USER if shape in MERGING else _TOOL):
-            yield "result_placement", f"a message of role {role.value} holds a tool result"
-        problem = refused(part, shape) if part.answers and shape in part.forms else None
-        if problem is not None:
-            yield "result_content", f"the result of {part.id} {problem}"
-    if shape in MERGING and role is _ASSISTANT and held and held[-1].kind == "reasoning":
+        if part.kind == "text":
+            if not part.text.strip() and (problem := form.refuses_blank(part, held)):
+                yield "blank_text", problem
+        elif part.kind != "media":
+            yield from _wrong_with(part, role, form, own_form=own_form)
+    if form.merges and role is _ASSISTANT and held and held[-1].kind == "reasoning":
         yield "loose_reasoning", "the assistant's message ends with reasoning"
 
 
-def _is_empty(message: ConversationMessage, held: tuple[Part, ...], shape: Shape) -> bool:
-    content, extra = message.content, message.extra
-    if message.role is _TOOL and shape != "openai_responses":
-        return False  # its content is that of the result, which is looked at as such
-    if shape == "openai_responses":
-        return content == [] or (content is None and not held)
-    if shape != "openai_chat":
-        return not held
-    if content == [] or extra.get("tool_calls") == []:
-        return True
-    beside = any(extra.get(key) for key in ("tool_calls", *_BESIDE_CONTENT))
-    return content is None and not (message.role is _ASSISTANT and beside)
+def _wrong_with(
+    part: Part, role: ParticipantRole, form: Format, *, own_form: bool
+) -> Iterator[tuple[Rule, str]]:
+    """What is wrong with a call, a result or a piece of reasoning by itself."""
+    is_item = own_form and form.items  # whose role says nothing
+    if (part.kind == "call" or part.hosted) and role is not _ASSISTANT and not is_item:
+        yield "call_placement", f"only the assistant calls tools, not the role {role.value}"
+    if part.answers and role is not form.result_role:
+        yield "result_placement", f"a message of role {role.value} holds a tool result"
+    if part.kind == "reasoning" and form.signs_reasoning and not is_signed(part):
+        yield "unsigned_reasoning", "the reasoning has no signature"
+    if form.name not in part.forms:
+        return
+    problem = form.result_problem(part) if part.answers else None
+    if problem is not None:
+        yield "result_content", f"the result of {part.id} {problem}"
+    if part.answers or (part.kind == "call" and not part.hosted and part.raw is not None):
+        if part.id is None:
+            yield "call_id", f"a {part.kind} has no id"
+        elif form.call_id is not None and not form.call_id.fullmatch(part.id):
+            yield "call_id", f"the id {part.id!r} does not match {form.call_id.pattern}"
 
 
 def _between(
-    messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], shape: Shape
+    messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], form: Format
 ) -> Iterator[tuple[int, Rule, str]]:
     """What is wrong with the order of messages."""
-    if shape == "openai_responses":
+    if form.items:
         yield from _loose_items(messages, held)
-    if shape not in MERGING:
+    if form.later_system and not form.alternates:
         return
     head = leading_system(messages)
-    if head < len(messages) and messages[head].role is _ASSISTANT:
-        yield head, "first_message", "a conversation begins with the user"
     for index in range(head, len(messages)):
         role = messages[index].role
-        if role in SYSTEM_ROLES:
+        if role in SYSTEM_ROLES and not form.later_system:
             yield index, "role", "only leading system messages can be sent"
-        elif shape == "bedrock" and index > head and role is messages[index - 1].role:
+        elif form.alternates and index > head and role is messages[index - 1].role:
             yield index, "alternation", f"two messages of role {role.value} follow each other"
 
 
@@ -203,16 +186,20 @@ def _loose_items(
             yield index, "loose_reasoning", "the item that its reasoning led to does not follow"
 
 
-def unpaired(
-    messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], shape: Shape
+def _unpaired(
+    messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], form: Format
 ) -> Iterator[Found]:
     """What is wrong with the calls and results of a history; `held` are its messages' parts."""
     open_sites = open_sites_of(messages, held)
-    if shape == "openai_responses":
-        return _anywhere(held, open_sites)
-    if shape == "openai_chat":
-        return _following(messages, held, open_sites)
-    return _adjacent(messages, held, open_sites)
+    if form.pairing == "anywhere":
+        yield from _anywhere(held, open_sites, form)
+    elif form.pairing == "following":
+        yield from _following(messages, held, open_sites)
+    else:
+        turns = _turns(messages, held, form)
+        yield from _adjacent(turns, open_sites)
+        if form.pairs_hosted:
+            yield from _hosted(turns)
 
 
 def open_sites_of(
@@ -237,9 +224,11 @@ def _results(inside: tuple[Part, ...]) -> list[str | None]:
     return [part.id for part in inside if part.answers]
 
 
-def _repeated(index: int, calls: list[str]) -> Iterator[Found]:
-    for call_id, times in Counter(calls).items():
+def _repeated(calls: list[tuple[int, str]]) -> Iterator[Found]:
+    """Calls of one turn with the same id."""
+    for call_id, times in Counter([call_id for _, call_id in calls]).items():
         if times > 1:
+            index = next(index for index, other in calls if other == call_id)
             yield index, "duplicate_call", f"{times} calls have the id {call_id}"
 
 
@@ -263,25 +252,64 @@ def _unanswered(
             yield index, "unanswered_call", f"no result of the call {call_id} follows it"
 
 
-def _adjacent(
-    messages: Sequence[ConversationMessage],
-    held: Sequence[tuple[Part, ...]],
-    open_sites: set[tuple[int, str]],
-) -> Iterator[Found]:
-    """Anthropic and Bedrock: all results in the next message, at its beginning."""
-    before: list[str] = []
+Turn: TypeAlias = tuple[ParticipantRole, list[tuple[int, Part]]]
+
+
+def _turns(
+    messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], form: Format
+) -> list[Turn]:
+    """The messages with their parts; neighbours of the assistant's count as one message.
+
+    Bedrock, which wants roles to alternate, takes none. All results of a turn have to be in one
+    message. Source: https://docs.anthropic.com/en/api/messages, "messages".
+    """
+    turns: list[Turn] = []
     for index, inside in enumerate(held):
+        role = messages[index].role
+        joins = turns and turns[-1][0] is role is _ASSISTANT and not form.alternates
+        if not joins:
+            turns.append((role, []))
+        turns[-1][1].extend([(index, part) for part in inside])
+    return turns
+
+
+def _adjacent(turns: Sequence[Turn], open_sites: set[tuple[int, str]]) -> Iterator[Found]:
+    """Anthropic and Bedrock: all results in the next turn, at its beginning."""
+    before: dict[str, int] = {}
+    for role, inside in turns:
         answered: set[str] = set()
-        calls = set(before)
-        for call_id in _results(inside):
-            yield from _result(index, call_id, calls, answered)
-        yield from _unanswered(index - 1, before, answered, open_sites)
-        kinds = [part.answers for part in inside]
+        for index, part in inside:
+            if part.answers:
+                yield from _result(index, part.id, before, answered)
+        for call_id, index in before.items():
+            yield from _unanswered(index, [call_id], answered, open_sites)
+        kinds = [part.answers for _, part in inside]
         if True in kinds and False in kinds[: kinds.count(True)]:
+            index = next(index for index, part in inside if part.answers)
             yield index, "result_placement", "results come before anything else in a message"
-        before = _waiting(inside) if messages[index].role is _ASSISTANT else []
-        yield from _repeated(index, before)
-    yield from _unanswered(len(held) - 1, before, set(), open_sites)
+        before = {}
+        if role is _ASSISTANT:
+            calls = [(index, part.id) for index, part in inside if part.waits and part.id]
+            for index, call_id in calls:
+                before.setdefault(call_id, index)
+            yield from _repeated(calls)
+    for call_id, index in before.items():
+        yield from _unanswered(index, [call_id], set(), open_sites)
+
+
+def _hosted(turns: Sequence[Turn]) -> Iterator[Found]:
+    """Calls of hosted tools: answered by the assistant, before the user goes on."""
+    waiting: dict[str | None, int] = {}
+    for role, inside in turns:
+        for index, part in inside:
+            if role is _ASSISTANT and part.hosted and part.kind == "call":
+                waiting[part.id] = index
+            elif role is _ASSISTANT and part.hosted and waiting.pop(part.id, None) is None:
+                yield index, "orphaned_result", f"no call before it has the id {part.id}"
+        if role is not _ASSISTANT and any(part.kind in ("text", "media") for _, part in inside):
+            for call_id, index in waiting.items():
+                yield index, "unanswered_call", f"no result of the call {call_id} follows it"
+            waiting = {}
 
 
 def _following(
@@ -300,23 +328,25 @@ def _following(
             calls = _waiting(inside) if messages[index].role is _ASSISTANT else []
             called_at, known = index, set(calls)
             answered.clear()
-            yield from _repeated(index, calls)
+            yield from _repeated([(index, call_id) for call_id in calls])
         for call_id in _results(inside):
             yield from _result(index, call_id, known, answered)
     yield from _unanswered(called_at, calls, answered, open_sites)
 
 
 def _anywhere(
-    held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str]]
+    held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str]], form: Format
 ) -> Iterator[Found]:
     """Responses: an output for each call somewhere after it."""
     called: dict[str, int] = {}
     answered: set[str] = set()
+    leading = form.starts_with_results
     for index, inside in enumerate(held):
+        leading = leading and all(part.answers for part in inside)
         for call_id in _waiting(inside):
             called[call_id] = index
             answered.discard(call_id)
-        for result_id in _results(inside):
+        for result_id in _results(inside) if not leading else ():
             yield from _result(index, result_id, called, answered)
     for call_id, index in called.items():
         yield from _unanswered(index, [call_id], answered, open_sites)

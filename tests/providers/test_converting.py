@@ -14,13 +14,13 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import (
     convert,
+    format_of,
     from_anthropic,
     from_bedrock,
     from_openai,
     from_openai_responses,
     parts,
     reshape,
-    shape_of,
     to_anthropic,
     to_bedrock,
     to_openai,
@@ -221,7 +221,7 @@ def test_a_failed_result_keeps_its_text_and_tells_the_lost_mark():
 
 
 def test_an_image_in_a_result_is_carried_where_results_hold_images():
-    """Not in Chat Completions, which says so."""
+    """In Chat Completions a message of the user's follows with it."""
     content = [{"text": "see"}, {"image": {"format": "png", "source": {"bytes": PNG}}}]
     result = {"toolResult": {"toolUseId": "t", "content": content}}
     messages = from_bedrock([{"role": "user", "content": [result]}])
@@ -232,7 +232,9 @@ def test_an_image_in_a_result_is_carried_where_results_hold_images():
     assert to_openai_responses(messages)[0]["output"][1] == IMAGES["openai_responses"]
     done = convert(messages, "openai")
     assert done.messages[0]["content"] == "see"
-    assert len(done.left_out) == 1
+    assert done.messages[1]["role"] == "user"
+    assert done.messages[1]["content"][1] == IMAGES["openai_chat"]
+    assert done.left_out == []
 
 
 ARGUMENTS = [
@@ -312,7 +314,7 @@ def test_converted_messages_are_in_the_new_form_and_keep_all_text(said, source, 
     }[target]
     made = load(written)
     assert WRITERS[target](made) == written
-    assert {shape_of(message) for message in made} <= {target, None, "anthropic"}
+    assert {format_of(message) for message in made} <= {target, None, "anthropic"}
 
     def told(messages):
         held = [part for message in messages for part in parts(message)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_memory import ConversationMessage
-from agent_memory.providers.editing import with_prefix
+from agent_memory.providers.text import with_prefix
 
 _CALL = {"toolUse": {"toolUseId": "c", "name": "look", "input": {"text": "x"}}}
 _RESULT = {"type": "tool_result", "tool_use_id": "c", "content": "found", "text": "odd"}

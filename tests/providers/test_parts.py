@@ -9,7 +9,7 @@ from test_exact_roundtrip import ANTHROPIC, BEDROCK, CHAT, FUNCTIONS, RESPONSES
 
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.providers import media_in, parts, shape_of, text_message, text_of
+from agent_memory.providers import format_of, media_in, parts, text_message, text_of
 from histories import SHAPES, mixtures
 
 
@@ -81,7 +81,7 @@ def test_calls_tell_id_name_and_arguments(shape, item, call_id, arguments):
 RESULTS = [
     ("openai_chat", CHAT[4], "c1", "3", False),
     ("openai_responses", RESPONSES[4], "c1", "3", False),
-    ("openai_responses", RESPONSES[9], "m1", "", False),
+    ("openai_responses", RESPONSES[9], "m1", "approved", False),
     ("anthropic", ANTHROPIC[3], "t1", "", True),
     ("bedrock", BEDROCK[2], "t1", '{"a": [1]}', True),
 ]
@@ -140,13 +140,13 @@ SHAPED = [
 @pytest.mark.parametrize(("shape", "item"), SHAPED)
 def test_shape_of_tells_the_provider(shape, item):
     """By the first thing that only one of them writes."""
-    assert shape_of(read(shape, item)) == shape
+    assert format_of(read(shape, item)) == shape
 
 
 @pytest.mark.parametrize("content", ["hi", None, [], [{"type": "new"}], [{"new": 1}]])
 def test_shape_of_does_not_guess(content):
     """Strings, nothing, and unknown blocks may be anyone's."""
-    assert shape_of(ConversationMessage("user", content)) is None
+    assert format_of(ConversationMessage("user", content)) is None
 
 
 LIKE = [
@@ -212,7 +212,7 @@ def test_odd_content_never_raises(content, extra, role):
         assert part.kind in ("text", "call", "result", "reasoning", "media", "other")
         assert isinstance(part.text, str)
         media_in(part)
-    shape_of(message)
+    format_of(message)
     text_of(message)
     for _, dump in FUNCTIONS.values():
         dump([message])

@@ -1,4 +1,4 @@
-"""Small edits of what a message says, in whichever provider's form it is written."""
+"""Texts that the library itself writes into messages, in the format of the chat they join."""
 
 from __future__ import annotations
 
@@ -6,9 +6,46 @@ from typing import Any
 
 import attrs
 
-from agent_memory.messages import ConversationMessage
+from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.providers.format import Format
+from agent_memory.providers.formats import format_named
 from agent_memory.providers.part import as_dict, as_list
-from agent_memory.providers.reading import parts
+from agent_memory.providers.reading import format_of, parts
+
+
+def text_message(
+    role: ParticipantRole | str,
+    text: str,
+    *,
+    like: ConversationMessage | None = None,
+    **fields: Any,
+) -> ConversationMessage:
+    """Make a message that says `text`, written as `like` is.
+
+    Args:
+        role: who speaks.
+        text: what is said.
+        like: a message of the same chat, usually its newest; its content decides between a
+            plain string and a list with one block of that provider's. By default a string.
+        fields: any other argument of :class:`ConversationMessage`.
+
+    Raises:
+        InvalidRequestError: a field is invalid.
+    """
+    name = None if like is None or isinstance(like.content, str) else format_of(like)
+    form = None if name is None else format_named(name)
+    return ConversationMessage(role, text_content(text, form), **fields)
+
+
+def text_content(text: str, form: Format | None) -> str | list[dict[str, Any]]:
+    """The content of a message in this format that says `text`.
+
+    Formats that keep roles and blocks apart (OpenAI's) take strings everywhere; where
+    everything is a block, a block is written.
+    """
+    if form is None or not form.merges:
+        return text
+    return [form.write_text(text, ParticipantRole.USER)]
 
 
 def with_prefix(message: ConversationMessage, prefix: str) -> ConversationMessage:

@@ -1,0 +1,309 @@
+"""What a wire format is: everything this library knows of one provider's messages, as a value.
+
+A format is one module that ends in a :class:`Format`; :mod:`agent_memory.providers.formats`
+lists them. Conversion, validation, repair, transcripts and token counts are written against
+this class and name no provider.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
+from agent_memory.providers.media import Media
+from agent_memory.providers.part import (
+    Block,
+    FormatName,
+    Part,
+    as_dict,
+    as_text,
+    is_blank,
+    to_json,
+)
+
+Reader: TypeAlias = Callable[[Block], Part | None]
+"""Says what a block is; None when it is not this format's after all."""
+
+Pairing: TypeAlias = Literal["anywhere", "following", "adjacent"]
+"""Where the results of calls are: anywhere after them, in messages right after them, or all in
+the next turn, at its beginning."""
+
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
+_USER: Final = ParticipantRole.USER
+_TOOL: Final = ParticipantRole.TOOL
+
+
+@attrs.frozen
+class Pages:
+    """A provider's pages on its rules: messages, tools, reasoning and content blocks."""
+
+    messages: str
+    tools: str
+    reasoning: str
+    content: str
+
+
+@attrs.frozen
+class Draft:
+    """A message to be: what differs from the one it is made from.
+
+    Args:
+        role: who speaks.
+        content: in the provider's format.
+        extra: what goes beside it.
+        after_results: it has to wait until all results around it have been written.
+    """
+
+    role: ParticipantRole
+    content: Any
+    extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    after_results: bool = False
+
+
+def _nothing(_value: object) -> None:
+    return None
+
+
+def _same_part(part: Part) -> Part:
+    return part
+
+
+def _same_block(block: Block, _owner: FormatName | None) -> Block:
+    return block
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Format:
+    """One provider's way of writing messages, and its rules.
+
+    Args:
+        name: of the format.
+        provider: the name that users give to ``provider=``, if it is another one.
+        blocks: readers of content blocks that have a ``type``, by that type.
+        result_suffix: the end of the types of hosted tools' results, read by `read_result`.
+        read_result: reads those.
+        untyped: readers of content blocks without a ``type``, by the key that names them.
+        load: makes a message of a dict, given what it was made from (an SDK's object). None for
+            role, content and everything else in ``extra``.
+        read_whole: reads messages that keep everything in ``extra``; None for any other.
+        read_beside: what lies beside the content, before it and after it.
+        read_tool_message: reads a message of role tool whose content is the result.
+        request_fields: what a message may have beside role and content.
+        reply_fields: what messages of replies have beside that and requests refuse or ignore.
+        takes_strings: a plain string may be content.
+        fits_role: whether a message's role can be written as it is.
+        write_text: a block for a text that someone says.
+        write_media: a block for media; None when the format has none.
+        write_call: a block for a call of the application's.
+        write_result: a block for a result; the blocks are its content if that holds media. None
+            where a result is no block.
+        write_reasoning: a block for another format's reasoning; None when it cannot be carried.
+        media_roles: who may send media.
+        arrange: writes the parts of one role as messages.
+        with_id: the raw of a call or result with another id in it.
+        dump: the provider's dict for a message in this format; None for role, content, extra.
+        trim: the dict without what only replies have, and, unless the message is known to have
+            come from this format, without what may be another one's.
+        pages: the sources of the rules.
+        pairing: where results belong.
+        merges: neighbours of one role make one message.
+        alternates: two neighbours of one role are refused.
+        user_first: some models want the user to begin.
+        system_apart: leading system messages are a parameter of the request.
+        later_system: a system message may come later too.
+        items: messages are items of a flat list, of which a reply makes several.
+        starts_with_results: a request may begin with results of calls that the provider remembers.
+        pairs_hosted: hosted calls and results are refused without each other.
+        signs_reasoning: reasoning without its signature is refused.
+        result_role: whose messages hold results.
+        marks_errors: results have a mark for failures.
+        refuses_blank: why a blank text part of a message with these parts is refused; None when
+            it is accepted.
+        call_id: what call ids look like; None when anything but the empty string will do.
+        result_problem: what is refused inside a result in this format; None when nothing is.
+        clean_result: a result without that.
+        rewrites: whether a message has to be rewritten although each of its parts is accepted.
+        is_empty: whether a message says nothing at all to the provider.
+    """
+
+    name: FormatName
+    provider: str | None = None
+    blocks: Mapping[str, Reader]
+    result_suffix: str | None = None
+    read_result: Callable[[Block], Part] | None = None
+    untyped: Mapping[str, Reader] = attrs.field(factory=dict[str, Reader])
+    load: Callable[[Block, object], ConversationMessage] | None = None
+    read_whole: Callable[[ConversationMessage], tuple[Part, ...] | None] | None = None
+    read_beside: Callable[[Mapping[str, Any]], tuple[list[Part], list[Part]]] | None = None
+    read_tool_message: Callable[[ConversationMessage, tuple[Part, ...]], Part] | None = None
+    request_fields: frozenset[str] = frozenset()
+    reply_fields: frozenset[str] = frozenset()
+    takes_strings: bool = True
+    fits_role: Callable[[ConversationMessage], bool]
+    write_text: Callable[[str, ParticipantRole], Block]
+    write_media: Callable[[Media], Block | None]
+    write_call: Callable[[Part], Block]
+    write_result: Callable[[Part, list[Block]], Block | None]
+    write_reasoning: Callable[[Part], Block | None] = _nothing
+    media_roles: frozenset[ParticipantRole]
+    arrange: Callable[[Format, ParticipantRole, list[Part], Mapping[str, Any]], list[Draft]]
+    with_id: Callable[[Part, str], Any]
+    dump: Callable[[ConversationMessage], Block | None] = _nothing
+    trim: Callable[[Block, FormatName | None], Block] = _same_block
+    pages: Pages
+    pairing: Pairing
+    merges: bool = False
+    alternates: bool = False
+    user_first: bool = False
+    system_apart: bool = False
+    later_system: bool = True
+    items: bool = False
+    starts_with_results: bool = False
+    pairs_hosted: bool = False
+    signs_reasoning: bool = False
+    result_role: ParticipantRole = _TOOL
+    marks_errors: bool = False
+    refuses_blank: Callable[[Part, tuple[Part, ...]], str | None] = lambda _part, _held: None
+    call_id: re.Pattern[str] | None = None
+    result_problem: Callable[[Part], str | None] = _nothing
+    clean_result: Callable[[Part], Part] = _same_part
+    rewrites: Callable[[ConversationMessage], bool] = lambda message: message.content == []
+    is_empty: Callable[[ConversationMessage, tuple[Part, ...]], bool]
+
+    def block_for(self, part: Part, role: ParticipantRole) -> Block | str | None:
+        """A block for a part; None when this format has none for it.
+
+        A part that is written in this format already is used as it stands.
+        """
+        if part.raw is not None and self.name in part.forms:
+            raw: Block | str = part.raw
+            return raw
+        match part.kind:
+            case "text":
+                return self.write_text(part.text, role)
+            case "call" if part.waits:
+                return self.write_call(part)
+            case "reasoning":
+                return self.write_reasoning(part)
+            case "result" if part.answers and part.id is not None:
+                return self.write_result(part, self.blocks_for(part.inner))
+            case "media" if role in self.media_roles:
+                media = part.media
+                return None if media is None else self.write_media(media)
+            case _:
+                return None
+
+    def blocks_for(self, inner: Iterable[Part]) -> list[Block]:
+        """The blocks within a result, blank text left out."""
+        written = [self.block_for(part, _USER) for part in inner if not is_blank(part)]
+        return [block for block in written if isinstance(block, dict)]
+
+    def content_of(self, held: Iterable[Part], role: ParticipantRole) -> Any:
+        """A list of blocks, or the plain string where it is nothing but one."""
+        written = [(part, self.block_for(part, role)) for part in held]
+        kept = [(part, block) for part, block in written if block is not None]
+        if len(kept) == 1 and kept[0][0].kind == "text" and self.takes_strings:
+            part, block = kept[0]
+            if isinstance(block, str) or self.name not in part.forms:
+                return part.text
+        return [
+            self.write_text(block, role) if isinstance(block, str) else block for _, block in kept
+        ]
+
+    def is_within(self, part: Part) -> bool:
+        """Whether a part lies beside the blocks of a message in this format, with no own block."""
+        return part.raw is None and part.kind != "other" and self.name in part.forms
+
+
+def arrange_blocks(
+    form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
+) -> list[Draft]:
+    """Where results are blocks of a user's message, and come first in it."""
+    given = [part for part in held if part.answers]
+    rest = [part for part in held if not part.answers]
+    if role is not _ASSISTANT:
+        user = _USER if role is _TOOL else role
+        return nonempty(Draft(user, form.content_of([*given, *rest], user), extra))
+    drafts = nonempty(Draft(role, form.content_of(rest, role), extra))
+    return drafts + nonempty(Draft(_USER, form.content_of(given, _USER)))
+
+
+def nonempty(made: Draft) -> list[Draft]:
+    """The draft, unless it has nothing to say."""
+    return [] if made.content == [] else [made]
+
+
+def is_conversational(message: ConversationMessage) -> bool:
+    """Whether a message has a role that formats without a role for tools know."""
+    return message.role is not _TOOL
+
+
+def holds_no_parts(_message: ConversationMessage, held: tuple[Part, ...]) -> bool:
+    """Whether a message has no content, where everything is content."""
+    return not held
+
+
+def derived_id(message: ConversationMessage, number: int) -> str:
+    """The id of the `number`-th message made from one; the first keeps the id.
+
+    Equal for equal input, so that a view made twice is the same.
+    """
+    if number == 0:
+        return message.id
+    digest = hashlib.sha256(message.id.encode()).hexdigest()[:32]
+    return f"derived-{digest}-{number}"
+
+
+def arguments_of(call: Part) -> Block:
+    """A call's arguments as a dict; text that is no JSON object is kept under ``input``."""
+    given: Any = call.payload
+    if isinstance(given, str):
+        try:
+            given = json.loads(given) if given.strip() and not call.custom else given
+        except (ValueError, RecursionError):
+            return {"input": given}
+        if given == "" and not call.custom:
+            return {}
+    found = as_dict({} if given is None else given)
+    if found is not None:
+        return found
+    return {"input": given if isinstance(given, str) else to_json(given)}
+
+
+def arguments_text(call: Part) -> str:
+    """A call's arguments as JSON text; what the model wrote stays as it is."""
+    given = call.payload
+    if call.custom:
+        return to_json(arguments_of(call))
+    return given if isinstance(given, str) else to_json({} if given is None else given)
+
+
+SAFE_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The call ids that Anthropic and Bedrock accept."""
+
+
+def safe_id(call_id: str | None) -> str:
+    """A call id in the characters that Anthropic and Bedrock allow; other ids stay apart."""
+    given = call_id or ""
+    if SAFE_ID.fullmatch(given):
+        return given
+    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{re.sub('[^a-zA-Z0-9_-]', '_', given)[:40]}_{digest}"
+
+
+def is_blank_block(item: object) -> bool:
+    """Whether this is a text block, typed or not, without anything but white space."""
+    block = as_dict(item)
+    if block is None or block.get("type", "text") != "text" or "text" not in block:
+        return False
+    return not as_text(block["text"]).strip()
+
+
+EVERYONE: Final = frozenset({_USER, _ASSISTANT, _TOOL, *SYSTEM_ROLES})
+USERS: Final = frozenset({_USER, _TOOL})
