@@ -24,6 +24,7 @@ from engines import (  # noqa: F401  (as above)
     postgres_server,
     postgres_url,
 )
+from loop_clock import loop_clock  # noqa: F401  (as above)
 from soak_report import SoakReport
 
 

@@ -43,7 +43,7 @@ def aws_credentials() -> Iterator[None]:
 
 def answers(url: str) -> None:
     with contextlib.suppress(urllib.error.HTTPError):  # an error page is an answer
-        urllib.request.urlopen(url, timeout=2).close()
+        urllib.request.urlopen(url, timeout=30).close()
 
 
 # moto answers in threads and checks the condition of a write without a lock, so that two writers

@@ -56,7 +56,7 @@ def with_path(url: str, path: str) -> str:
 async def postgres_execute(url: str, statement: str) -> None:
     import asyncpg  # noqa: PLC0415  (an extra; only where this engine is tested)
 
-    connection = await asyncpg.connect(url, timeout=5)
+    connection = await asyncpg.connect(url, timeout=60)
     try:
         await connection.execute(statement)
     finally:
@@ -157,7 +157,7 @@ async def mariadb_execute(url: str, statement: str) -> None:
         port=parts.port or 3306,
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
-        connect_timeout=5,
+        connect_timeout=60,
     )
     try:
         async with connection.cursor() as cursor:

@@ -14,7 +14,7 @@ import attrs
 from servers import kept_fds
 
 _FDS = Path("/proc/self/fd")
-_PATIENCE_SECONDS = 5.0  # a thread that was told to end needs a moment
+_PATIENCE_SECONDS = 30.0  # a thread that was told to end needs a moment
 _GARBAGE_SECONDS = 0.1
 # Opened once in a process's life by the interpreter or a library, and meant to stay.
 _FOR_GOOD = ("/dev/urandom", "/dev/null", ".hypothesis", ".pyc")

@@ -162,6 +162,7 @@ class ModelServer:
         self.window: int | None = None
         self.default: Step = answer("The summary.")
         self.hold: asyncio.Event | None = None
+        self._arrived = asyncio.Condition()
         self.arrived = asyncio.Event()
         self._steps: deque[Step] = deque()
         self._clients: list[openai.AsyncOpenAI] = []
@@ -169,6 +170,11 @@ class ModelServer:
     def script(self, *steps: Step) -> None:
         """Set what the next requests get, in order."""
         self._steps.extend(steps)
+
+    async def reached(self, count: int) -> None:
+        """Wait until so many requests have arrived."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.requests) >= count)
 
     def client(self, **options) -> openai.AsyncOpenAI:
         """A real client for this server; closed with it."""
@@ -207,6 +213,8 @@ class ModelServer:
 
     async def _reply(self, http: web.Request, request: Request) -> web.StreamResponse:
         self.requests.append(request)
+        async with self._arrived:
+            self._arrived.notify_all()
         self.arrived.set()
         step = self._steps.popleft() if self._steps else self.default
         if self.hold is not None:

@@ -21,7 +21,7 @@ CACHE = Path(
 )
 """Where ``tests/install_engines.sh`` puts what no package manager installs system-wide."""
 
-START_SECONDS = 60
+START_SECONDS = 180
 kept_fds: set[int] = set()
 """The pipes that keep the servers running: no leaks of a test's."""
 
@@ -78,7 +78,7 @@ def running(
     finally:
         kept_fds.discard(guard.stdin.fileno())
         guard.stdin.close()
-        guard.wait(20)
+        guard.wait(60)
 
 
 def _wait_until_ready(
@@ -87,7 +87,7 @@ def _wait_until_ready(
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1):
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
                 pass
             ready()
         except Exception as error:  # whatever the driver says while the server starts

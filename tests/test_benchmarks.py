@@ -25,7 +25,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         encoding="utf-8",
-        timeout=100,
+        timeout=240,
         check=False,
     )
 

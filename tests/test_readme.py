@@ -182,7 +182,7 @@ def test_files_of_tests_pass(block, place):
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         encoding="utf-8",
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout

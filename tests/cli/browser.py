@@ -88,7 +88,7 @@ def open_browser():
     base = f"http://127.0.0.1:{port}"
 
     def ready():
-        urllib.request.urlopen(f"{base}/status", timeout=2).close()
+        urllib.request.urlopen(f"{base}/status", timeout=30).close()
 
     with (
         private_directory("chromium", "") as home,

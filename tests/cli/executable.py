@@ -32,7 +32,7 @@ def run(*arguments, **more):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=100,
+        timeout=240,
         check=False,
     )
 

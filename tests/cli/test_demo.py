@@ -32,7 +32,7 @@ def run(*arguments: str, code: str | None = None, **environment: str):
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **environment},
         capture_output=True,
         encoding="utf-8",
-        timeout=100,
+        timeout=240,
         check=False,
     )
 

@@ -51,7 +51,7 @@ def go(process):
 
 def end(process):
     """Wait for its end and return what it printed, as tuples of numbers, and how it ended."""
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=240)
     lines = [line.split() for line in output.split("\n")[:-1]]  # the last one may be torn
     return [tuple(map(int, line)) for line in lines], process.returncode
 

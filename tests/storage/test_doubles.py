@@ -47,12 +47,13 @@ class TestDoubles(ChatStorageTests):
         return doubles
 
 
-async def test_a_slow_store_waits_before_it_works():
+async def test_a_slow_store_waits_before_it_works(loop_clock):
     """While it waits, nothing has been stored."""
     inner = InMemoryChatStorage()
-    saving = asyncio.ensure_future(SlowChatStorage(inner, 0.01).save_chat_message(*IDS, user()))
+    saving = asyncio.ensure_future(SlowChatStorage(inner, 60).save_chat_message(*IDS, user()))
     await asyncio.sleep(0)
     assert await inner.fetch_chat(*IDS) == []
+    loop_clock.advance(60)
     await saving
     assert len(await inner.fetch_chat(*IDS)) == 1
 

@@ -207,7 +207,7 @@ def test_a_forgotten_store_on_a_server_warns_and_ends(postgres_url):
 async def test_a_server_that_is_not_there_is_told():
     """Refused at once, with the driver's words, and nothing was stored."""
     for url in ("postgresql://u@127.0.0.1:1/db", "mysql://u@127.0.0.1:1/db"):
-        storage = SqlChatStorage(url, timeout=1)
+        storage = SqlChatStorage(url)
         with pytest.raises(StorageUnavailableError, match="not available") as caught:
             await storage.save_chat_message(*IDS, user())
         assert caught.value.stored is False
@@ -217,7 +217,7 @@ async def test_a_server_that_is_not_there_is_told():
 async def test_a_database_that_is_not_there_is_told(postgres_url, mariadb_url):
     """So is a database that nobody made."""
     for url in (postgres_url, mariadb_url):
-        storage = SqlChatStorage(f"{url}x", timeout=5)
+        storage = SqlChatStorage(f"{url}x")
         with pytest.raises(StorageUnavailableError, match=r"does not exist|Unknown database"):
             await storage.fetch_chat(*IDS)
         await storage.aclose()

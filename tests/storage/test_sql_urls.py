@@ -114,7 +114,7 @@ def test_no_password_is_shown(given):
 
 async def test_no_password_is_in_errors():
     """Nor do errors tell it, with all their causes."""
-    storage = SqlChatStorage("postgresql://user:topsecret@127.0.0.1:1/db", timeout=0.5)
+    storage = SqlChatStorage("postgresql://user:topsecret@127.0.0.1:1/db")
     with pytest.raises(StorageUnavailableError) as caught:
         await storage.fetch_chat(*IDS)
     error = caught.value

@@ -153,7 +153,7 @@ def test_c63_a_forgotten_twin_ends_its_thread():
     thread = sync._thread._thread
     del sync
     gc.collect()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

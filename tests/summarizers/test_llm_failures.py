@@ -86,11 +86,16 @@ async def test_c45_what_cannot_pass_is_not_asked_again(server, make, step, error
     assert len(server.requests) == 1
 
 
-async def test_c45_a_request_that_hangs_times_out(server, make, time):
+async def test_c45_a_request_that_hangs_times_out(server, make, time, loop_clock):
     """Each attempt has its limit of time; the error is a time-out."""
     server.hold = asyncio.Event()
+    summarizer = make(timeout=60, retry=time.retry(attempts=2))
+    asking = asyncio.ensure_future(summarizer.summarize(chat(8), 10))
+    for attempt in (1, 2):
+        await server.reached(attempt)
+        loop_clock.advance(60)
     with pytest.raises(SummarizerTimeoutError):
-        await make(timeout=0.05, retry=time.retry(attempts=2)).summarize(chat(8), 10)
+        await asking
     assert len(server.requests) == 2
 
 

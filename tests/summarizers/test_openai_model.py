@@ -155,12 +155,17 @@ async def test_c45_a_refusal_tells_its_cost(server, model):
     assert caught.value.usage == server.reported != Usage()
 
 
-async def test_c45_a_client_that_times_out(server, model):
+async def test_c45_a_client_that_times_out(server, model, loop_clock):
     """The SDK's own time-out is a time-out of the summarizer."""
     server.hold = asyncio.Event()
-    slow = OpenAIChatModel(server.client(timeout=0.05), "m")
+    slow = OpenAIChatModel(server.client(timeout=60), "m")
+    asking = asyncio.ensure_future(slow.complete("i", "t"))
+    await server.reached(1)
+    while not asking.done():  # the client sets its timer a few steps after it has sent
+        loop_clock.advance(60)
+        await asyncio.sleep(0)
     with pytest.raises(SummarizerTimeoutError) as caught:
-        await slow.complete("i", "t")
+        await asking
     assert caught.value.transient
 
 

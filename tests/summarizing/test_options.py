@@ -170,15 +170,15 @@ async def test_strict_saves_raise_after_the_message_is_stored():
     assert violations(await rig.view(), await rig.raw()) == []
 
 
-async def test_strict_saves_raise_the_kind_of_failure():
+async def test_strict_saves_raise_the_kind_of_failure(loop_clock):
     """A time-out is told from a summary that is none."""
     summarizer = ScriptedSummarizer([None])
-    rig = Rig(summarizer=summarizer, on_summarizer_error="raise", summarizer_timeout=0.01)
+    rig = Rig(summarizer=summarizer, on_summarizer_error="raise", summarizer_timeout=60)
     await rig.active(7)
     await rig.talk(3)
-    summarizer.hold()
+    gate = summarizer.hold()
     with pytest.raises(SummarizerTimeoutError):
-        await rig.talk(1)
+        await loop_clock.cut_short(rig.talk(1), gate.reached(), 60)
 
 
 async def test_strict_fetches_do_not_raise():

@@ -11,7 +11,7 @@ from agent_memory import InMemoryChatStorage, SummarizerError, SummarizerTimeout
 from agent_memory.testing import Gate, ScriptedSummarizer
 from rig import Rig, names, summary, violations
 
-SOON = 0.01  # seconds: a time-out that is over at once
+LIMIT = 60  # seconds: no machine needs so long, and the loop's clock is set forward
 
 
 class Stubborn:
@@ -20,10 +20,10 @@ class Stubborn:
     def __init__(self):
         self.gate = Gate()
         self.ended = asyncio.Event()
-        self.begun = False
+        self.begun = asyncio.Event()
 
     async def __call__(self, history, keep_last):
-        self.begun = True
+        self.begun.set()
         while not self.gate._open.is_set():
             try:
                 await self.gate.passed()
@@ -38,7 +38,7 @@ async def stubborn():
     step = Stubborn()
     yield step
     step.gate.open()
-    if step.begun:
+    if step.begun.is_set():
         await step.ended.wait()
 
 
@@ -48,12 +48,13 @@ async def failed(rig):
     return rig.events[-1].error
 
 
-async def test_c37_a_summarizer_that_never_returns_ends_at_its_time_out():
+async def test_c37_a_summarizer_that_never_returns_ends_at_its_time_out(loop_clock):
     """The save succeeds, the raw history is shown, and the chat goes on."""
     summarizer = ScriptedSummarizer()
-    summarizer.hold()
-    rig = Rig(summarizer=summarizer, summarizer_timeout=SOON)
-    assert names(await rig.active(7)) == [f"m{n}" for n in range(1, 8)]
+    gate = summarizer.hold()
+    rig = Rig(summarizer=summarizer, summarizer_timeout=LIMIT)
+    view = await loop_clock.cut_short(rig.active(7), gate.reached(), LIMIT)
+    assert names(view) == [f"m{n}" for n in range(1, 8)]
     assert isinstance(await failed(rig), SummarizerTimeoutError)
     await rig.talk(2)  # the wait after one failure
     assert names(await rig.view())[0] == "S"
@@ -75,11 +76,11 @@ async def test_c37_the_chat_works_while_a_summarizer_hangs():
     assert violations(await rig.view(), await rig.raw()) == []
 
 
-async def test_a_call_that_ignores_its_cancellation_blocks_the_next_one(stubborn):
+async def test_a_call_that_ignores_its_cancellation_blocks_the_next_one(stubborn, loop_clock):
     """Two of them never run at once; when it ends at last, what it says is dropped."""
     summarizer = ScriptedSummarizer([stubborn])
-    rig = Rig(summarizer=summarizer, summarizer_timeout=SOON)
-    await rig.active(7)
+    rig = Rig(summarizer=summarizer, summarizer_timeout=LIMIT)
+    await loop_clock.cut_short(rig.active(7), stubborn.begun.wait(), LIMIT)
     await rig.talk(10)
     assert (len(rig.calls), summarizer.running) == (1, 1)
     stubborn.gate.open()
@@ -90,12 +91,15 @@ async def test_a_call_that_ignores_its_cancellation_blocks_the_next_one(stubborn
     assert "too late" not in [message.content for message in view]
 
 
-async def test_a_stuck_summarizer_is_not_called_again_because_a_fallback_stood_in(stubborn):
+async def test_a_stuck_summarizer_is_not_called_again_because_a_fallback_stood_in(
+    stubborn, loop_clock
+):
     """The fallback's end does not make the first one's call end."""
     summarizer = ScriptedSummarizer([stubborn])
     fallback = ScriptedSummarizer()
-    rig = Rig(summarizer=summarizer, fallback=fallback, summarizer_timeout=SOON)
-    assert names(await rig.active(7))[0] == "S"
+    rig = Rig(summarizer=summarizer, fallback=fallback, summarizer_timeout=LIMIT)
+    view = await loop_clock.cut_short(rig.active(7), stubborn.begun.wait(), LIMIT)
+    assert names(view)[0] == "S"
     await rig.talk(20)
     assert (summarizer.most_running, len(summarizer.calls)) == (1, 1)
     stubborn.gate.open()
@@ -104,17 +108,18 @@ async def test_a_stuck_summarizer_is_not_called_again_because_a_fallback_stood_i
     assert len(summarizer.calls) == 2
 
 
-async def test_a_plain_summarizer_that_hangs_in_its_thread_blocks_the_next_one():
+async def test_a_plain_summarizer_that_hangs_in_its_thread_blocks_the_next_one(loop_clock):
     """A thread cannot be cancelled: the chat goes on, and no second thread is started."""
-    release, started = threading.Event(), []
+    release, began, started = threading.Event(), threading.Event(), []
 
     def hang(history, keep_last):
         started.append(threading.current_thread())
+        began.set()
         release.wait()
         return [summary(), *history[-2:]]
 
-    rig = Rig(summarizer=hang, summarizer_timeout=SOON)
-    await rig.active(7)
+    rig = Rig(summarizer=hang, summarizer_timeout=LIMIT)
+    await loop_clock.cut_short(rig.active(7), asyncio.to_thread(began.wait), LIMIT)
     await rig.talk(10)
     assert len(started) == 1
     release.set()
@@ -170,7 +175,7 @@ async def test_closing_waits_for_a_summary_under_way():
 
 async def test_closing_gives_a_hanging_summary_up():
     """After the time it has to drain; nothing is left running."""
-    rig = Rig(summarizer_timeout=None, drain_timeout=SOON)
+    rig = Rig(summarizer_timeout=None, drain_timeout=0.01)
     await rig.active(7)
     await rig.talk(3)
     gate = rig.summarizer.hold()

@@ -29,6 +29,7 @@ class FaultyDynamoDb:
 
     async def __aenter__(self) -> Self:
         self.closing = asyncio.Event()
+        self.hanging = asyncio.Event()  # a request is, see `applies_then_hangs`
         self._session = aiohttp.ClientSession(auto_decompress=False)
         application = web.Application(client_max_size=64 * 1024 * 1024)
         application.router.add_route("*", "/", self._serve)
@@ -130,6 +131,7 @@ async def applies_then_hangs(
 ) -> web.Response:
     """Do what is asked, and never answer."""
     await proxy.forward(request, body)
+    proxy.hanging.set()
     await proxy.closing.wait()
     return _cut(request)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
+import aioboto3
 import pytest
+from botocore.config import Config
 from dynamodb_faults import (
     applies_then,
     applies_then_cuts,
@@ -52,14 +54,19 @@ async def storage(make, proxy):
 
 
 @pytest.fixture
-def impatient(monkeypatch, storage):
-    """A few attempts instead of a time limit, whatever the machine; the table is there."""
+def few_attempts(monkeypatch):
+    """A few attempts instead of a time limit, whatever the machine."""
 
     async def no_pause(self):
         self._ceiling *= 2
 
     monkeypatch.setattr(Pauses, "wait", no_pause)
     monkeypatch.setattr(Pauses, "over", property(lambda pauses: pauses._ceiling > 0.02 * 2**5))
+
+
+@pytest.fixture
+def impatient(storage, few_attempts):
+    """A few attempts, and the table is there."""
 
 
 async def parts(storage):
@@ -113,14 +120,23 @@ async def test_c16_a_save_that_was_applied_unanswered_is_recognised(storage, pro
     assert await contents(storage) == ["first", "second"]
 
 
-async def test_c16_a_save_that_timed_out_after_it_was_applied_is_recognised(make, proxy):
+async def test_c16_a_save_that_timed_out_after_it_was_applied_is_recognised(
+    make, proxy, loop_clock
+):
     """The same when no answer comes in time."""
-    storage = make(timeout=6)
-    await storage.save_chat_message(*IDS, user("first"))
-    proxy.fail("PutItem", applies_then_hangs)
-    (saved,) = await storage.save_chat_message(*IDS, user("second"))
-    assert saved.position == 2
-    assert await contents(storage) == ["first", "second"]
+    config = Config(retries={"total_max_attempts": 1}, read_timeout=60)
+    making = aioboto3.Session().client(
+        "dynamodb", endpoint_url=proxy.url, region_name="eu-central-1", config=config
+    )
+    async with making as client:  # on this loop, whose clock is set forward
+        storage = make(direct=True, client=client, endpoint_url=None, timeout=240)
+        await storage.save_chat_message(*IDS, user("first"))
+        proxy.fail("PutItem", applies_then_hangs)
+        saving = storage.save_chat_message(*IDS, user("second"))
+        (saved,) = await loop_clock.cut_short(saving, proxy.hanging.wait(), 60)
+        assert saved.position == 2
+        assert proxy.counted()["PutItem"] == 3
+        assert await contents(storage) == ["first", "second"]
 
 
 async def test_c16_a_batch_whose_fate_is_unknown_can_be_saved_again(make, proxy, impatient):
@@ -271,10 +287,12 @@ async def test_a_removal_that_fails_is_told_and_can_be_resumed(make, proxy, impa
     assert not any("text" in item for item in await table_items(storage))
 
 
-async def test_a_service_that_is_not_there_is_unavailable(dynamodb_table, aws_credentials):
+async def test_a_service_that_is_not_there_is_unavailable(
+    dynamodb_table, aws_credentials, few_attempts
+):
     """Nothing listens: nothing was stored."""
     url = "http://127.0.0.1:9"
-    async with DynamoDbChatStorage(dynamodb_table, endpoint_url=url, timeout=0.2) as storage:
+    async with DynamoDbChatStorage(dynamodb_table, endpoint_url=url) as storage:
         with pytest.raises(StorageUnavailableError) as caught:
             await storage.save_chat_message(*IDS, user())
     assert caught.value.stored is False

@@ -46,7 +46,7 @@ def crashes(tmp_path_factory):
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=100, env=environment
+        command, capture_output=True, text=True, check=True, timeout=240, env=environment
     )
     return json.loads(ended.stdout)
 
