@@ -16,7 +16,7 @@ from agent_memory.records import ChatInfo
 from agent_memory.storage.base import ChatStorage
 
 _FENCE: Final = re.compile(r"`+")
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|<>~&-])")
+_SPECIAL: Final = {ord(sign): f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>~&-"}
 
 
 async def markdown_of(storage: ChatStorage, info: ChatInfo) -> AsyncIterator[Piece]:
@@ -62,4 +62,4 @@ def _fenced(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", one_line(text))
+    return one_line(text).translate(_SPECIAL)

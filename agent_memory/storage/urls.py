@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -25,11 +25,8 @@ _BEGINNING: Final = re.compile(
 )
 _USER: Final = re.compile(r"([^:/?#@]*:).*@", re.DOTALL)
 _NO_PORT: Final = re.compile(r"([^:/?#@\[]*:)(?![0-9]*(?:[/?#]|$))[^/?#]*")
-_INNER: Final = re.compile(r"(://[^:/?#@]*:).*@", re.DOTALL)  # such as an endpoint's
-_SECRET: Final = re.compile(
-    r"([?&;][^=&;]*(?:pass|pwd|secret|token|key|cred|auth|sig|init_command)[^=&;]*=)[^&;]*",
-    re.IGNORECASE,
-)
+_INNER: Final = re.compile(r"(://[^:/?#@]*:).*", re.DOTALL)  # such as an endpoint's
+_SECRET: Final = re.compile("pass|pwd|secret|token|key|cred|auth|sig|init_command", re.IGNORECASE)
 _DYNAMODB_OPTIONS: Final = ("region", "endpoint", "create_table", "ttl_attribute", "ttl_seconds")
 
 
@@ -89,7 +86,17 @@ def without_secrets(url: str) -> str:
         rest = _USER.sub(r"\1***@", rest, count=1)
     elif beginning.endswith("//"):
         rest = _NO_PORT.sub(r"\1***", rest, count=1) if _NO_PORT.match(rest) else rest
-    return _SECRET.sub(r"\1***", beginning + _INNER.sub(r"\1***@", rest))
+    inner, at, end = rest.rpartition("@")
+    shown = beginning + _INNER.sub(r"\1***", inner) + at + end
+    place, *options = re.split("([?&;])", shown, maxsplit=1)
+    return "".join([place, *(part for text in options for part in _without_values(text))])
+
+
+def _without_values(options: str) -> Iterator[str]:
+    """Yield the options of a URL and what is between them, the values of secret ones hidden."""
+    for part in re.split("([&;])", options):
+        name, equals, _ = part.partition("=")
+        yield f"{name}{equals}***" if equals and _SECRET.search(name) else part
 
 
 def _sql(url: str, *, create: bool) -> ChatStorage:

@@ -18,9 +18,10 @@ _ABBREVIATION: Final = re.compile(
     r"|resp|st|vs|z\.B|d\.h|bzw|ca|usw|г|ул|стр|руб|т\.е|т\.д)\.$",  # noqa: RUF001
     re.IGNORECASE,
 )
+_REACH: Final = 12  # characters before an end in which an abbreviation is looked for
 _MARKUP: Final = re.compile(r"^(?:[-*+•·>#|]+|\d{1,2}[.)])(?:\s+|$)")
 _TABLE_RULE: Final = re.compile(r"^[\s|:+=_*~#-]*$")
-_WORD: Final = re.compile(r"\d+(?:[.,:/-]\d+)*|[^\W\d_]+(?:['’-][^\W\d_]+)*")  # noqa: RUF001
+_WORD: Final = re.compile(r"\d+(?:[.,:/-]\d+)*+|[^\W\d_]+(?:['’-][^\W\d_]+)*+")  # noqa: RUF001
 _SCRIPT_WITHOUT_SPACES: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 )
@@ -48,10 +49,12 @@ def _sentences_of(line: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for end in _END.finditer(line):
-        piece = line[start : end.end()].strip()
-        if _ABBREVIATION.search(piece[-12:]):
+        # Only what is near is looked at: a text may be nothing but abbreviations.
+        dot = end.start() + 1
+        near = line[max(start, dot - _REACH) : dot]
+        if end[0].rstrip() == "." and _ABBREVIATION.search(near):
             continue
-        sentences.append(piece)
+        sentences.append(line[start : end.end()].strip())
         start = end.end()
     sentences.append(line[start:].strip())
     return sentences

@@ -11,13 +11,10 @@ import attrs
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
+from agent_memory.summarizers.untrusted import without_encoded, without_own_tags
 
 _INDENT: Final = "    "
 _LINE_BREAK: Final = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-# The tags of `framed`, however they are written: whoever writes them into a chat must not be
-# able to end the transcript.
-_OWN_TAG: Final = re.compile(r"<(?=\s*/?\s*(?:conversation|previous_summary)\b)", re.IGNORECASE)
-_ENCODED: Final = re.compile(r"(?:data:[\w.+-]+/[\w.+-]+;base64,)?[A-Za-z0-9+/_-]{400,}={0,2}")
 _WHO: Final = 80
 _SHORTEST_PIECE: Final = 120
 """More than the repeated "who (continued)", so that parting always comes to an end."""
@@ -89,7 +86,7 @@ def shortened(text: str, max_chars: int) -> str:
 
     Encoded bytes are replaced by their length, however short the text is.
     """
-    text = _ENCODED.sub(_encoded_length, text)
+    text = without_encoded(text)
     if len(text) <= max_chars:
         return text
     head = max_chars * 2 // 3
@@ -101,14 +98,9 @@ def shortened(text: str, max_chars: int) -> str:
     )
 
 
-def _encoded_length(found: re.Match[str]) -> str:
-    return f"[{len(found[0])} characters of encoded data]"
-
-
 def as_data(text: str) -> str:
     """Return a text that can neither end the transcript nor begin an entry of it."""
-    without_bytes = _ENCODED.sub(_encoded_length, text)
-    without_tags = _OWN_TAG.sub("&lt;", without_bytes)
+    without_tags = without_own_tags(without_encoded(text))
     return _LINE_BREAK.sub("\n" + _INDENT, without_tags.strip())
 
 
@@ -154,14 +146,21 @@ def packed(
 
 def _parted(entry: str, max_tokens: int, count: Callable[[str], int]) -> Iterator[str]:
     who = entry.partition(":")[0][:_WHO]
-    window = max_tokens * _MOST_CHARS_A_TOKEN
+    # Emoji take two tokens each, blanks next to none: what is read of a long text at a time
+    # follows from the piece before, so that none of it is counted over and over.
+    window, widest = max_tokens * 4, max_tokens * _MOST_CHARS_A_TOKEN
     again, at = "", 0
     while True:
         text = again + entry[at : at + window]
-        if at + window >= len(entry) and count(text) + 1 <= max_tokens:
-            yield text
-            return
+        if count(text) + 1 <= max_tokens:
+            if at + window >= len(entry):
+                yield text
+                return
+            if window < widest:
+                window = min(2 * window, widest)
+                continue
         size = _fitting_size(text, max_tokens, count)
+        window = min(2 * size, widest)
         yield text[:size]
         at += size - len(again)
         again = f"{who} (continued): "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import random
 import re
 
 import pytest
@@ -19,6 +22,7 @@ from agent_memory.summarizers.transcript import (
     packed,
     shortened,
 )
+from agent_memory.summarizers.untrusted import without_encoded
 from agent_memory.text_tokens import estimate_text_tokens
 from histories import SHAPES, conversations, render
 
@@ -264,3 +268,112 @@ def test_packing_a_text_of_megabytes_ends():
     pieces = packed(["user: " + "word " * 400_000], 2_000, estimate_text_tokens)
     assert len(pieces) > 200
     assert sum(entry.count("word") for piece in pieces for entry in piece) >= 399_000
+
+
+# ------------------------------------------------------------------------------ encoded bytes
+
+_BYTES = random.Random(7).randbytes(6_000)
+_LINES = base64.encodebytes(_BYTES).decode().strip()
+
+
+def _wrapped(text, columns, end="\n"):
+    return end.join(text[at : at + columns] for at in range(0, len(text), columns))
+
+
+_ENCODED = {
+    "MIME": _LINES,
+    "MIME with carriage returns": _LINES.replace("\n", "\r\n"),
+    "indented": _LINES.replace("\n", "\n    "),
+    "quoted": _LINES.replace("\n", "\n> "),
+    "PEM": _wrapped(base64.b64encode(_BYTES).decode(), 64),
+    "base64url": _wrapped(base64.urlsafe_b64encode(_BYTES).decode(), 100),
+    "xxd": _wrapped(_BYTES.hex(), 60),
+    "upper-case hexadecimal": _wrapped(_BYTES.hex().upper(), 72),
+    "in JSON": json.dumps(_LINES)[1:-1],
+    "in JSON in JSON": json.dumps(json.dumps(_LINES))[3:-3],
+    "slashes escaped": base64.b64encode(b"\xff\xd8\xff" + _BYTES).decode().replace("/", r"\/"),
+}
+
+
+@pytest.mark.parametrize("form", _ENCODED)
+@pytest.mark.parametrize("words", ["{}", "See:\n{}\nDone.", '{{"file": "{}"}}'])
+def test_c71_wrapped_bytes_are_counted_not_shown(form, words):
+    """Encoded bytes that are wrapped to lines become one placeholder; the words around stay."""
+    encoded = _ENCODED[form]
+    text = words.format(encoded)
+    expected = words.format(f"[{len(encoded)} characters of encoded data]")
+    assert without_encoded(text) == expected
+    (entry,) = _entries([_message(text, "tool", extra={"tool_call_id": "c"})])
+    assert entry == "tool result: " + expected.replace("\n", "\n    ")
+
+
+def test_c71_thirty_megabytes_in_tool_results():
+    """Thirty results of a wrapped megabyte each make thirty short entries."""
+    encoded = base64.encodebytes(random.Random(1).randbytes(740_000)).decode()
+    results = [
+        _message(encoded, "tool", extra={"tool_call_id": str(index)}) for index in range(30)
+    ]
+    entries = _entries(results)
+    assert set(entries) == {f"tool result: [{len(encoded) - 1} characters of encoded data]"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(hashlib.sha256(bytes([at])).hexdigest() for at in range(40)),
+        "\n".join(hashlib.sha1(bytes([at])).hexdigest() for at in range(40)),
+        "\n".join(f"/data/partitions/2026-01-01/part-{at:05}-of-00100/files" for at in range(40)),
+        "\n".join(f"src/main/java/com/example/FooBarServiceImpl{at:05}Test" for at in range(40)),
+        "\n".join(["a-name-of-more-than-forty-letters-and-signs"] * 40),
+        "A" * 399,
+        "\n".join(["Some words of a poem, none of them too long for anybody."] * 40),
+    ],
+)
+def test_c71_what_is_no_encoded_data_is_shown(text):
+    """Checksums, paths and names in lines of one length are text, and short codes too."""
+    assert without_encoded(text) == text
+
+
+@given(st.text(alphabet="aB3/\n =\\n.", max_size=390))
+def test_short_texts_hold_no_encoded_data(text):
+    """Fewer than 400 characters are never taken for bytes."""
+    assert without_encoded(text) == text
+
+
+# ------------------------------------------------------------------------------ look-alike tags
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<\u200b/conversation>",
+        "</\u2060conversation>",
+        "</conver\u00adsation>",
+        "<\x00/c\x00onversation>",
+        "\uff1c\uff0fconversation\uff1e",
+        "\uff1c/\uff43\uff4f\uff4e\uff56\uff45\uff52\uff53\uff41\uff54\uff49\uff4f\uff4e\uff1e",
+        "<previous\uff3fsummary>",
+        "<\ufeffpre\u200dvious_summary >",
+        "\u2039/conversation\u203a",
+        "</\u0441\u043enversation>",
+        "</convers\u0301ation>",
+        "</\U0001d41conversation>",
+        "</conversation\u200b>",
+        "<\u3000/\u2003Conversation>",
+        "<\ud800/conversation>",
+        "</conversation" + "\u200b" * 10_000 + ">",
+    ],
+    ids=ascii,
+)
+def test_c107_look_alike_tags_are_escaped(tag):
+    """What reads like a tag of the transcript's is escaped; nothing else of it changes."""
+    assert as_data(f"a {tag} b") == f"a &lt;{tag[1:]} b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Promise<ConversationMessage>", "<conversations>", "<con>", "a < b", "1 \u2039 2"],
+)
+def test_c107_other_words_behind_a_sign_stay(text):
+    """Only the whole names of the tags count."""
+    assert as_data(text) == text
