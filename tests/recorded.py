@@ -18,8 +18,9 @@ FILE = Path(__file__).resolve().parents[2] / "shared" / "data" / "recorded.jsonl
 COUNTS = {"openai": 140, "openai_responses": 154, "anthropic": 158, "bedrock": 104}
 """How many exchanges of each provider there are."""
 
-RESPONSE_ONLY = ("annotations",)
-"""Keys of Chat's reply that its requests do not have (openai's ChatCompletionMessage)."""
+RESPONSE_ONLY = ("annotations", "tool_calls.[].index")
+"""What Chat's replies have and its requests do not: openai's ChatCompletionMessage and, in
+streams, ChoiceDeltaToolCall."""
 
 
 @attrs.frozen
@@ -141,8 +142,9 @@ def texts_of(value, key=""):
         for item in value:
             yield from texts_of(item, key)
     elif isinstance(value, dict) and value.get("type") not in ("reasoning", "thinking"):
+        failed = "message" in value  # where `code` is that of an error, not of a program
         for name, inner in value.items():
-            if name not in _NOT_SAID:
+            if name not in _NOT_SAID and not (failed and name == "code"):
                 yield from texts_of(inner, name)
 
 

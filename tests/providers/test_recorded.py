@@ -1,0 +1,118 @@
+"""C88: real exchanges come back exactly, are called valid, and can be shown to every provider.
+
+Each test runs over all recordings of one provider and reports what failed in groups.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from agent_memory import InMemoryChatStorage, SummarizingChatStorage, providers
+from agent_memory.providers import convert, validate
+from agent_memory.summarizers.transcript import TranscriptLimits
+from agent_memory.testing import ScriptedSummarizer
+from judge import PROVIDERS, faults
+from recorded import COUNTS, FILE, exchanges, same
+from rig import IDS
+
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"the recordings are not at {FILE}")
+
+CODECS = {
+    "openai": (providers.from_openai, providers.to_openai),
+    "openai_responses": (providers.from_openai_responses, providers.to_openai_responses),
+    "anthropic": (providers.from_anthropic, providers.to_anthropic),
+    "bedrock": (providers.from_bedrock, providers.to_bedrock),
+}
+WHOLE = TranscriptLimits(result=10**7, call=10**7)
+
+
+class Failures:
+    """What failed, grouped by its kind."""
+
+    def __init__(self):
+        self.by_kind = defaultdict(list)
+
+    def add(self, kind, exchange, detail=""):
+        self.by_kind[kind].append(f"{exchange.id} {detail}".strip())
+
+    def check(self):
+        """Fail with all kinds, the most frequent first, and where each is found."""
+        if self.by_kind:
+            kinds = sorted(self.by_kind.items(), key=lambda item: -len(item[1]))
+            lines = [f"{len(at)} x {kind}: {', '.join(at[:3])}" for kind, at in kinds]
+            pytest.fail("\n".join(lines), pytrace=False)
+
+
+def loaded(messages, provider):
+    return CODECS[provider][0](messages)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_c88_every_recorded_exchange_comes_back_exactly(provider):
+    """By type, and by key order inside the content; the order of the top-level keys may change."""
+    failures, count = Failures(), 0
+    for exchange in exchanges(provider):
+        load, dump = CODECS[provider]
+        count += 1
+        if not same(exchange.history, dump(load(exchange.history))):
+            failures.add("changed", exchange)
+    failures.check()
+    assert count == COUNTS[provider]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_c88_what_an_api_accepted_is_no_violation(provider):
+    """Every recorded request is called valid."""
+    failures = Failures()
+    for exchange in exchanges(provider):
+        for found in validate(loaded(exchange.request, provider), provider):
+            failures.add((found.rule, found.text), exchange, found.index)
+    failures.check()
+
+
+async def view_of(messages, provider):
+    """What a wrapper made for the provider shows of a history, as a request."""
+    async with SummarizingChatStorage(
+        InMemoryChatStorage(), ScriptedSummarizer(), provider=provider
+    ) as storage:
+        await storage.save_chat_messages(*IDS, messages)
+        view = await storage.fetch_chat(*IDS)
+    assert validate(view, provider) == []
+    return convert(view, provider)
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_c88_every_view_is_a_right_request(provider, target):
+    """By the SDK's own types, and without a field that is not the target's.
+
+    What the judge says of the recording itself is counted apart: keys that no SDK knows go back
+    to the format they came from, and to no other.
+    """
+    failures = Failures()
+    for exchange in exchanges(provider):
+        allowed = exchange.known_faults() if target == provider else set()
+        try:
+            view = await view_of(loaded(exchange.history, provider), target)
+        except Exception as error:  # noqa: BLE001  reported with all others
+            failures.add(repr(error)[:150], exchange)
+            continue
+        found = {fault.kind for fault in faults(view.messages, target, view.system)}
+        for kind in found - allowed:
+            failures.add(kind, exchange)
+    failures.check()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_c88_unknown_keys_return_to_the_format_they_came_from(provider):
+    """Keys that no SDK knows stay in the view for their own provider."""
+    failures = Failures()
+    for exchange in exchanges(provider):
+        view = await view_of(loaded(exchange.history, provider), provider)
+        kept = {fault.kind for fault in faults(view.messages, provider, view.system)}
+        unknown = {kind for kind in exchange.known_faults() if kind.endswith("unknown key")}
+        for kind in unknown - kept:
+            failures.add(kind, exchange)
+    failures.check()
