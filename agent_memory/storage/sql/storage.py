@@ -252,11 +252,10 @@ class SqlChatStorage(ChatStorage):
         return await self._write(
             lambda connection, statements: reading.forget(connection, statements, key, keep),
             key=key,
-            erases=True,
         )
 
     async def _purge(self, older_than: timedelta) -> int:
-        return await self._write(partial(reading.purge, older_than=older_than), erases=True)
+        return await self._write(partial(reading.purge, older_than=older_than))
 
     # ------------------------------------------------------------------------- running them
 
@@ -266,15 +265,11 @@ class SqlChatStorage(ChatStorage):
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
-        erases: bool = False,
     ) -> T:
         await self._ready()
         opened = self._parts()
         return await opened.runner.write(
-            lambda connection: work(connection, opened.statements),
-            key=key,
-            repeatable=repeatable,
-            erases=erases,
+            lambda connection: work(connection, opened.statements), key=key, repeatable=repeatable
         )
 
     async def _query(

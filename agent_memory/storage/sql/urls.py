@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import unquote
 
 import attrs
 from sqlalchemy import URL, Dialect, Engine, make_url
@@ -70,7 +69,7 @@ class Target:
             return None
         name = url.database
         if url.query.get("uri") == "true":
-            name = unquote(name.removeprefix("file:").partition("?")[0])
+            name = name.removeprefix("file:").partition("?")[0]
         return Path(name)
 
 
