@@ -197,9 +197,10 @@ def environment(copy: Path) -> dict[str, str]:
     """The environment in which the copy is imported, by subprocesses too.
 
     An editable installation is an entry of site-packages: what PYTHONPATH names comes before.
+    With CI hypothesis tries the same examples every time; the tests named are quick ones.
     """
     paths = os.pathsep.join((str(copy), str(copy / "tests")))
-    return {**os.environ, "PYTHONPATH": paths, "CI": "1"}  # CI: hypothesis does not search
+    return {**os.environ, "PYTHONPATH": paths, "CI": "1", "PYTEST_TIMEOUT": "60"}
 
 
 # ------------------------------------------------------------------------------------ copies
@@ -322,7 +323,7 @@ def attempt(pytest: Pytest, breakage: Breakage, copy: Path, seconds: float) -> V
             outcomes = pytest.run(copy, "-x", *arguments, seconds=seconds)
             if outcomes.failed:
                 how = ", by its time-out" if outcomes.timed_out else ""
-                return Verdict(CAUGHT, f"{outcomes.failed[0].rpartition('::')[2]}{how}")
+                return Verdict(CAUGHT, f"{outcomes.failed[0]}{how}")
             if outcomes.hung:
                 verdict = Verdict(SURVIVED, "the tests hang, and none fails", outcomes.output)
             elif not outcomes.passed + outcomes.skipped:

@@ -76,8 +76,8 @@ class TestTheCommand:
             entry("empty", "sum(numbers)", "0", " -k 'total and not known'"),
         )
         assert code == 0
-        assert "caught sums: off by one (test_total)" in output
-        assert "caught sums: empty (test_total)" in output
+        assert "caught sums: off by one (tests/test_sums.py::test_total)" in output
+        assert "caught sums: empty (tests/test_sums.py::test_total)" in output
         assert "2 caught in " in output
 
     def test_a_survivor_is_reported(self, project):

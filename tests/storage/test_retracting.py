@@ -20,6 +20,7 @@ from agent_memory import (
 )
 from agent_memory.retractions import Retraction, retracted_ids, retraction_of, visible
 from agent_memory.storage.retracting import retract_all, retract_messages, retract_newest
+from agent_memory.testing import SlowChatStorage
 from rig import IDS, KEY, dialogue
 
 
@@ -97,8 +98,8 @@ async def test_a_limit_counts_what_is_shown(storage):
 
 
 async def test_of_many_calls_at_once_each_gets_its_own_message():
-    """Nobody retracts what another has retracted."""
-    storage = InMemoryChatStorage()
+    """All see the same newest message at first; nobody retracts what another has retracted."""
+    storage = SlowChatStorage(InMemoryChatStorage(), 0)
     await storage.save_chat_messages(*IDS, dialogue(12))
     taken = await asyncio.gather(*(retract_newest(storage, KEY) for _ in range(10)))
     assert {message.id for message in taken} == {f"m{n}" for n in range(3, 13)}

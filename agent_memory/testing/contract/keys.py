@@ -126,6 +126,7 @@ class KeyTests(ContractBase):
         nobody: Any = None
         for call in (
             lambda: storage.fetch_all_chats("user", nobody),
+            lambda: storage.fetch_all_chats(nobody, "session"),
             lambda: storage.fetch_all_chats(nobody, nobody),
             lambda: anext(storage.iter_all_chats("user", nobody)),
             lambda: anext(storage.iter_all_chats(nobody, nobody)),

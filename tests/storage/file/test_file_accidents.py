@@ -199,6 +199,30 @@ async def test_out_of_memory_in_the_midst_of_a_batch_stores_none_of_it(tmp_path,
     assert await problems(tmp_path) == []
 
 
+async def test_a_batch_given_up_half_way_leaves_no_byte_in_what_waited_with_it(tmp_path):
+    """Here out of memory in the second of three lines, in the midst of a group."""
+    batches = [[user(f"{name} {n}") for n in range(3)] for name in ("one", "bad", "two")]
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, user("zero"))
+        group = storage._queues._appender.group(ChatKey(*IDS), batches)
+        real = file_planning.entry_line
+
+        def fails(text, *place):
+            if "bad 1" in text:
+                raise MemoryError
+            return real(text, *place)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(file_planning, "entry_line", fails)
+            await asyncio.to_thread(group.run)
+        one, bad, two = group.outcomes
+        assert isinstance(bad, MemoryError)
+        assert [entry.position for log in (one, two) for entry in log.entries] == [*range(2, 8)]
+    contents = [m.content for m in await fetched(tmp_path)]
+    assert contents == ["zero", *(f"{name} {n}" for name in ("one", "two") for n in range(3))]
+    assert await problems(tmp_path) == []
+
+
 async def test_each_of_many_that_wait_gets_an_error_of_its_own(tmp_path, monkeypatch):
     """Raising one error many times would add all of that to its traceback."""
     async with FileChatStorage(tmp_path) as storage:

@@ -63,6 +63,17 @@ async def test_c24_the_next_save_begins_on_a_fresh_line_and_survives_a_restart(l
     assert "were cut at byte" in warning
 
 
+async def test_c24_torn_bytes_longer_than_the_next_save_leave_nothing_behind_it(tmp_path):
+    """What is written over them would end in the rest of them."""
+    await saved(tmp_path, users(1), [ConversationMessage("user", "x" * 1_000)])
+    path = log_of(tmp_path)
+    path.write_bytes(path.read_bytes()[:-7])
+    await saved(tmp_path, users(1, "after "))
+    assert contents(await fetched(tmp_path)) == ["message 1", "after 1"]
+    assert [line["position"] for line in parsed_lines(path)[1:]] == [1, 2]
+    assert await problems(tmp_path) == []
+
+
 @pytest.mark.parametrize("lines_left", [1, 2])
 async def test_a_batch_that_lacks_lines_was_never_saved(tmp_path, lines_left):
     """It is invisible though its lines are whole, and is cut before the next append."""

@@ -134,6 +134,24 @@ def test_c26_a_file_that_may_not_grow_keeps_whole_batches(tmp_path):
     ]
 
 
+async def test_c26_a_save_that_lacked_room_for_its_last_byte_is_not_shown(tmp_path, monkeypatch):
+    """A last line that parses counts as whole, so that what was refused must be taken back."""
+
+    def lacks_room(file, data):
+        file.write(data[:-1])
+        raise OSError(28, "No space left on device")
+
+    async with FileChatStorage(tmp_path) as storage:
+        await storage.save_chat_message(*IDS, user("before"))
+        with monkeypatch.context() as full:
+            full.setattr(file_disk, "write_all", lacks_room)
+            with pytest.raises(StorageUnavailableError) as caught:
+                await storage.save_chat_message(*IDS, user("refused"))
+        assert caught.value.stored is False
+        assert [m.content for m in await storage.fetch_chat(*IDS)] == ["before"]
+    assert [m.content for m in await fetched(tmp_path)] == ["before"]
+
+
 async def test_c26_a_directory_that_became_a_file_is_unavailable(tmp_path):
     """Every call says so, with the system's error as the cause."""
     root = tmp_path / "chats"
