@@ -320,7 +320,7 @@ FORMAT: Final = Format(
             *("container", "context_management", "diagnostics"),
         }
     ),
-    fits_role=is_conversational,
+    fits_message=is_conversational,
     write_text=_write_text,
     write_media=_write_media,
     write_call=_write_call,

@@ -97,7 +97,7 @@ class Format:
         request_fields: what a message may have beside role and content.
         reply_fields: what messages of replies have beside that and requests refuse or ignore.
         takes_strings: a plain string may be content.
-        fits_role: whether a message's role can be written as it is.
+        fits_message: whether a message's role and kind of content can be written as they are.
         write_text: a block for a text that someone says.
         write_media: a block for media; None when the format has none.
         write_call: a block for a call of the application's.
@@ -145,7 +145,7 @@ class Format:
     request_fields: frozenset[str] = frozenset()
     reply_fields: frozenset[str] = frozenset()
     takes_strings: bool = True
-    fits_role: Callable[[ConversationMessage], bool]
+    fits_message: Callable[[ConversationMessage], bool]
     write_text: Callable[[str, ParticipantRole], Block]
     write_media: Callable[[Media], Block | None]
     write_call: Callable[[Part], Block]

@@ -29,11 +29,14 @@ from agent_memory.providers.part import (
     as_list,
     as_text,
     joined,
+    readable,
 )
 
 _CHAT: Final = frozenset[FormatName]({"openai_chat"})
 _TEXT_KEYS: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
 _REASONING_KEYS: Final = ("reasoning_content", "reasoning")
+_EXECUTED: Final = "executed_tools"
+"""Groq's list of the tools that its server has run; https://console.groq.com/docs/compound."""
 _BESIDE_CONTENT: Final = ("tool_calls", "refusal", "audio", "function_call")
 _FUNCTION_ROLE: Final = "function"
 _NO_CONTENT: Final[tuple[Any, ...]] = (None, [])
@@ -83,6 +86,8 @@ def _read_beside(extra: Mapping[str, Any]) -> tuple[list[Part], list[Part]]:
         if isinstance(text, str) and text:
             before.append(Part("reasoning", text, payload=text, forms=_CHAT))
             break
+    for entry in as_list(extra.get(_EXECUTED)):
+        before += _read_executed(entry)
     after: list[Part] = []
     refusal = extra.get("refusal")
     if isinstance(refusal, str) and refusal:
@@ -97,6 +102,17 @@ def _read_beside(extra: Mapping[str, Any]) -> tuple[list[Part], list[Part]]:
         name, arguments = as_id(legacy.get("name")), legacy.get("arguments")
         after.append(Part("call", name=name, payload=arguments, forms=_CHAT))
     return before, after
+
+
+def _read_executed(entry: object) -> tuple[Part, ...]:
+    tool = as_dict(entry) or {}
+    name, given = as_id(tool.get("type")), tool.get("arguments")
+    call = Part("call", name=name, payload=given, hosted=True, forms=_CHAT)
+    found = {key: tool[key] for key in tool if key not in ("type", "arguments", "index")}
+    text = readable(found)
+    if not text:
+        return (call,)
+    return (call, Part("result", text, payload=entry, hosted=True, forms=_CHAT))
 
 
 def _read_call(entry: object) -> Part:
@@ -288,10 +304,11 @@ FORMAT: Final = Format(
         {
             *("name", "tool_calls", "tool_call_id", "refusal", "audio", "function_call"),
             *_REASONING_KEYS,
+            _EXECUTED,
         }
     ),
     reply_fields=frozenset({"annotations"}),
-    fits_role=lambda _message: True,
+    fits_message=lambda _message: True,
     write_text=_write_text,
     write_media=_write_media,
     write_call=_write_call,

@@ -39,7 +39,10 @@ _HOSTED_CALLS: Final = frozenset({
     "program",
 })  # fmt: skip
 _HOSTED_OUTPUTS: Final = frozenset({"program_output"})
-_ARGUMENTS: Final = ("arguments", "input", "action", "actions", "operation", "queries", "code")
+_ARGUMENTS: Final = (
+    *("arguments", "input", "action", "actions", "operation"),
+    *("queries", "code", "revised_prompt"),
+)
 """Where the kinds of calls keep what they were called with."""
 _REPLY_ONLY: Final = ("created_by",)
 _CUSTOM_REPLY_ONLY: Final = ("created_by", "status")
@@ -87,6 +90,14 @@ def _item_of(message: ConversationMessage) -> Block | None:
     if isinstance(kind, str):
         return as_dict(message.extra) if kind != "message" else None
     return as_dict(message.extra) if _is_reference(message.extra) else None
+
+
+def _fits_message(message: ConversationMessage) -> bool:
+    """Results are items, and refusals are parts of a message with an id, unlike Chat's."""
+    if message.role is _TOOL:
+        return _item_of(message) is not None
+    kinds = [(as_dict(block) or {}).get("type") for block in as_list(message.content)]
+    return "refusal" not in kinds or "output_text" in kinds or "id" in message.extra
 
 
 def _read_whole(message: ConversationMessage) -> tuple[Part, ...] | None:
@@ -180,10 +191,11 @@ def _read_output(item: Block, kind: str) -> Part:
 
 def _read_mcp(item: Block) -> Part | None:
     output, error = item.get("output"), item.get("error")
-    if error is not None:
-        text = error if isinstance(error, str) else readable(error)
-        return Part("result", text or "failed", payload=error, is_error=True)
-    return None if output is None else Part("result", as_text(output), payload=output)
+    if error is None:
+        return None if output is None else Part("result", as_text(output), payload=output)
+    failure = error if isinstance(error, str) else readable(error)
+    said = "\n".join(filter(None, [failure or "failed", as_text(output)]))
+    return Part("result", said, payload=error, is_error=True)
 
 
 def _read_found(item: Block) -> Part | None:
@@ -402,7 +414,7 @@ FORMAT: Final = Format(
     load=_load,
     read_whole=_read_whole,
     request_fields=frozenset({"type", "id", "status", "phase"}),
-    fits_role=lambda message: message.role is not _TOOL or _item_of(message) is not None,
+    fits_message=_fits_message,
     write_text=_write_text,
     write_media=_write_media,
     write_call=_write_call,

@@ -154,7 +154,7 @@ def media_in(part: Part) -> Media | None:
 
 def fits(message: ConversationMessage, form: Format, held: tuple[Part, ...]) -> bool:
     """Whether a message may be sent in this format without being rewritten."""
-    if not form.fits_role(message):
+    if not form.fits_message(message):
         return False
     if not form.takes_strings and isinstance(message.content, str):
         return False
