@@ -16,6 +16,7 @@ import attrs
 from agent_memory import turns
 from agent_memory.answers import KnownMessages, check_order, checked_answer, is_rewritten
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
+from agent_memory.providers.reading import must_stay
 
 _QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
 _QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
@@ -82,7 +83,7 @@ class Snapshot:
         pinned = [
             group
             for group in self._groups
-            if any(message.pinned for message in self.tail[group.start : group.stop])
+            if any(map(must_stay, self.tail[group.start : group.stop]))
         ]
         in_head = turns.group(self.head)
         pins = [self.head[group.start : group.stop] for group in in_head]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
+from agent_memory.providers.reading import must_stay
 from agent_memory.summarizers.base import is_summary
 from agent_memory.tokens import TokenCounter, guarded
 from agent_memory.turns import Group, group, leading_system
@@ -71,7 +72,7 @@ def _always_in(groups: list[Group], messages: Sequence[ConversationMessage]) -> 
     chosen = {
         at
         for at, part in enumerate(groups)
-        if part.start < head or any(message.pinned for message in _of(part, messages))
+        if part.start < head or any(map(must_stay, _of(part, messages)))
     }
     if groups:
         chosen.add(len(groups) - 1)

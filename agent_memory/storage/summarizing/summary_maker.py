@@ -14,6 +14,7 @@ from agent_memory.clipping import clip_summary
 from agent_memory.compaction import Compaction, Snapshot
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
+from agent_memory.providers.reading import must_stay
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.open_run import OpenRun
@@ -97,7 +98,7 @@ class SummaryMaker:
 
     def is_worth_it(self, view: ChatView, reason: str) -> bool:
         """Whether a view still exceeds the limit without what is never summarized."""
-        if not any(message.pinned for message in view.tail):
+        if not any(map(must_stay, view.tail)):
             return True
         history = self.snapshot(view).history
         if reason == "trigger_at":
