@@ -199,7 +199,10 @@ def make_mariadb_data(server: Path, share: Path, base: Path, user: str) -> Path:
     script.write_text(head + "".join((share / name).read_text() for name in _SYSTEM_TABLES))
     script.chmod(0o644)
     run_as(user, ["mkdir", str(data)], cwd=base)
-    bootstrap = '"$0" --no-defaults --bootstrap --datadir="$1" --log-warnings=0 <"$2"'
+    # A server that starts removes the temporary tables it finds, also those of another one.
+    bootstrap = (
+        '"$0" --no-defaults --bootstrap --datadir="$1" --tmpdir="$1" --log-warnings=0 <"$2"'
+    )
     run_as(user, ["sh", "-c", bootstrap, str(server), str(data), str(script)], cwd=base)
     return data
 
@@ -222,6 +225,7 @@ def running_mariadb(
             str(server),
             "--no-defaults",
             f"--datadir={data}",
+            f"--tmpdir={data}",
             f"--socket={base / 'socket'}",
             f"--pid-file={base / 'pid'}",
             f"--init-file={init}",
