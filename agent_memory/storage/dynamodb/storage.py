@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
@@ -22,6 +23,8 @@ from agent_memory.storage.dynamodb.table import create_table as make_table
 from agent_memory.storage.summary_store import SummaryStore
 
 T = TypeVar("T")
+
+_DECODED_AT_ONCE: Final = 200  # entries in an event loop: about a millisecond
 
 
 def _utc_now() -> datetime:
@@ -186,11 +189,12 @@ class DynamoDbChatStorage(ChatStorage):
         found = await self._run(
             lambda backend: backend.reader.read(key, after=after, first=first, last=last)
         )
-        return found.decode()
+        return await _decoded(found.decode, found.span.count)
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         found = await self._run(lambda backend: backend.reader.read_session(user_id, session_id))
-        return {key: raw.decode() for key, raw in found.items()}
+        count = sum(raw.span.count for raw in found.values())
+        return await _decoded(lambda: {key: raw.decode() for key, raw in found.items()}, count)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
         return await self._run(lambda backend: backend.forgetter.forget(key, keep))
@@ -252,6 +256,11 @@ class _DynamoDbSummaries(SummaryStore):
     async def forget_summaries(self, key: ChatKey) -> int:
         await self._storage._ready()
         return await self._storage._run(lambda backend: backend.records.forget(key))
+
+
+async def _decoded(decode: Callable[[], T], count: int) -> T:
+    """Decode entries: more than a few in a thread, since other callers share either loop."""
+    return decode() if count <= _DECODED_AT_ONCE else await asyncio.to_thread(decode)
 
 
 def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:

@@ -21,21 +21,20 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 def read(
     connection: Executor,
     statements: Statements,
-    codec: RowCodec,
     key: ChatKey,
     *,
     after: int,
     first: int | None,
     last: int | None,
-) -> LogSlice:
-    """Read a part of one chat's log, in one statement."""
+) -> Sequence[Row]:
+    """Read a part of one chat's log, in one statement; see :func:`log_slice`."""
     values = {**statements.key_values(key), "after": after}
     statement = statements.read if after else statements.read_all
     if first is not None:
         statement, values["first"] = statements.read_first, first
     elif last is not None:
         statement, values["newest"] = statements.read_last, last
-    return _log_slice(statement.rows(connection, values), codec, key)
+    return statement.rows(connection, values)
 
 
 def read_newest(
@@ -50,10 +49,11 @@ def read_newest(
     """Read the newest `count` entries; None if their bodies hold more `characters`."""
     values = {**statements.key_values(key), "after": 0, "newest": count}
     rows = statements.read_last.few_rows(connection, values, characters)
-    return None if rows is None else _log_slice(rows, codec, key)
+    return None if rows is None else log_slice(rows, codec, key)
 
 
-def _log_slice(rows: Sequence[Row], codec: RowCodec, key: ChatKey) -> LogSlice:
+def log_slice(rows: Sequence[Row], codec: RowCodec, key: ChatKey) -> LogSlice:
+    """Decode what :func:`read` read."""
     floor = rows[0][1] if rows else 0
     entries = [
         codec.decode(body, chat, position, key.agent_id)
@@ -64,16 +64,23 @@ def _log_slice(rows: Sequence[Row], codec: RowCodec, key: ChatKey) -> LogSlice:
 
 
 def read_session(
-    connection: Executor, statements: Statements, codec: RowCodec, user_id: str, session_id: str
-) -> dict[ChatKey, LogSlice]:
-    """Read the log of every chat of a session, in one statement."""
+    connection: Executor, statements: Statements, user_id: str, session_id: str
+) -> Sequence[Row]:
+    """Read the log of every chat of a session, in one statement; see :func:`session_slices`."""
     values = {
         "user_id": statements.id_value(user_id),
         "session_id": statements.id_value(session_id),
     }
+    return statements.read_session.rows(connection, values)
+
+
+def session_slices(
+    rows: Sequence[Row], statements: Statements, codec: RowCodec, user_id: str, session_id: str
+) -> dict[ChatKey, LogSlice]:
+    """Decode what :func:`read_session` read."""
     entries: dict[str, list[Entry]] = {}
     floors: dict[str, int] = {}
-    for agent, chat, floor, position, body in statements.read_session.rows(connection, values):
+    for agent, chat, floor, position, body in rows:
         agent_id = statements.id_text(agent)
         floors[agent_id] = floor
         entry = codec.decode(body, chat, position, agent_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -17,7 +17,7 @@ from agent_memory.records import LogSlice
 from agent_memory.storage.replies import Reply
 from agent_memory.storage.settling import result_of
 from agent_memory.storage.sql.appends import Appender, PendingAppend
-from agent_memory.storage.sql.compiling import Executor
+from agent_memory.storage.sql.compiling import Executor, Row
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.loops import CallersLoop, PrivateLoop
@@ -28,6 +28,7 @@ from agent_memory.storage.sql.urls import Target
 T = TypeVar("T")
 
 _NAME = "agent-memory-sql"
+_DECODED_AT_ONCE: Final = 200  # rows in a caller's loop: about a millisecond
 
 
 class Runner(ABC):
@@ -65,6 +66,16 @@ class Runner(ABC):
     async def read(self, work: Callable[[Executor], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
         return await self._submit_read(work, key).settled()
+
+    async def read_entries(
+        self,
+        work: Callable[[Executor], Sequence[Row]],
+        decode: Callable[[Sequence[Row]], T],
+        *,
+        key: ChatKey | None = None,
+    ) -> T:
+        """Run `work`, which reads rows of entries, and decode them where no caller waits."""
+        return await self.read(lambda connection: decode(work(connection)), key=key)
 
     async def read_small(self, work: Callable[[Executor], T]) -> T | None:
         """Run `work`, which reads little, where that is quicker; None where it is not."""
@@ -223,6 +234,19 @@ class CallersLoopRunner(Runner):
 
     def _append(self, pending: PendingAppend) -> None:
         self._loop.append(pending)
+
+    async def read_entries(
+        self,
+        work: Callable[[Executor], Sequence[Row]],
+        decode: Callable[[Sequence[Row]], T],
+        *,
+        key: ChatKey | None = None,
+    ) -> T:
+        """Run `work`, and decode more than a few rows in a thread: the loop is the caller's."""
+        rows = await self.read(work, key=key)
+        if len(rows) <= _DECODED_AT_ONCE:
+            return decode(rows)
+        return await asyncio.to_thread(decode, rows)
 
     async def close(self) -> None:
         """Finish what is waiting; the engine is the caller's."""

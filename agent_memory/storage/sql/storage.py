@@ -210,6 +210,7 @@ class SqlChatStorage(ChatStorage):
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
     ) -> LogSlice:
+        await self._ready()
         opened = self._parts()
         codec, statements = opened.codec, opened.statements
         if last is not None and last <= _FEW and not after:
@@ -220,19 +221,21 @@ class SqlChatStorage(ChatStorage):
             )
             if newest is not None:
                 return newest
-        return await self._query(
-            lambda connection, statements: reading.read(
-                connection, statements, codec, key, after=after, first=first, last=last
+        return await opened.runner.read_entries(
+            lambda connection: reading.read(
+                connection, statements, key, after=after, first=first, last=last
             ),
+            lambda rows: reading.log_slice(rows, codec, key),
             key=key,
         )
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
-        codec = self._parts().codec
-        return await self._query(
-            lambda connection, statements: reading.read_session(
-                connection, statements, codec, user_id, session_id
-            )
+        await self._ready()
+        opened = self._parts()
+        codec, statements = opened.codec, opened.statements
+        return await opened.runner.read_entries(
+            lambda connection: reading.read_session(connection, statements, user_id, session_id),
+            lambda rows: reading.session_slices(rows, statements, codec, user_id, session_id),
         )
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
