@@ -14,6 +14,7 @@ from sqlalchemy import URL, Engine, NullPool, StaticPool, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from agent_memory.errors import InvalidRequestError, StorageUnavailableError
+from agent_memory.storage.sql.sqlite_file import IDENTITY, DatabaseFile
 from agent_memory.storage.sql.urls import Target
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -43,8 +44,13 @@ class EngineOptions:
         return {**ours, **self.more, "connect_args": connect_args}
 
 
-def make_sqlite_engine(target: Target, options: EngineOptions) -> Engine:
+def make_sqlite_engine(
+    target: Target, options: EngineOptions
+) -> tuple[Engine, DatabaseFile | None]:
     """Make a blocking engine for SQLite, whose transactions the store begins itself.
+
+    Returns:
+        The engine, and the file that its connections open; None for a database in memory.
 
     Raises:
         InvalidRequestError: an engine option is unknown.
@@ -66,8 +72,12 @@ def make_sqlite_engine(target: Target, options: EngineOptions) -> Engine:
         }
     )
     engine: Engine = _checked(create_engine, target.url, arguments)
-    _set_up(engine, options)
-    return engine
+    file = None
+    if target.path is not None:
+        file = DatabaseFile(target.path, create=target.url.query.get("mode", "rwc") == "rwc")
+        _watch(engine, file)
+    _set_up(engine, options, file)
+    return engine, file
 
 
 def make_async_engine(target: Target, options: EngineOptions) -> tuple[AsyncEngine, str | None]:
@@ -135,15 +145,37 @@ def _check_directory(url: URL) -> None:
         )
 
 
-def _set_up(engine: Engine, options: EngineOptions) -> None:
+def _watch(engine: Engine, file: DatabaseFile) -> None:
+    @event.listens_for(engine, "do_connect")
+    def prepare(_dialect: object, record: Any, _args: object, _kwargs: object) -> None:
+        file.prepare()
+        record.info[IDENTITY] = file.identity()
+
+
+def _set_up(engine: Engine, options: EngineOptions, file: DatabaseFile | None) -> None:
     synchronous = options.durability.upper()
 
     @event.listens_for(engine, "connect")
-    def set_up(connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        _switch_to_wal(cursor, options.timeout)
-        cursor.execute(f"PRAGMA synchronous = {synchronous}")
-        cursor.close()
+    def set_up(connection: Any, record: Any) -> None:
+        try:
+            cursor = connection.cursor()
+            _switch_to_wal(cursor, options.timeout)
+            cursor.execute(f"PRAGMA synchronous = {synchronous}")
+            cursor.execute("PRAGMA secure_delete = ON")  # deleted text is overwritten
+            if file is not None:
+                cursor.execute("PRAGMA schema_version")  # opens the log (WAL)
+                _note_identity(file, record)
+            cursor.close()
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _note_identity(file: DatabaseFile, record: Any) -> None:
+    # Compared with that of before: what was opened in between is then known for sure.
+    before, opened = record.info[IDENTITY], file.identity()
+    file.check((before[0], opened[1]))
+    record.info[IDENTITY] = opened
 
 
 def _switch_to_wal(cursor: Any, timeout: float) -> None:

@@ -24,6 +24,7 @@ from agent_memory.errors import (
     StorageUnavailableError,
 )
 from agent_memory.messages import ChatKey
+from agent_memory.storage.sql.sqlite_file import DatabaseFileError
 
 
 class Failure(enum.Enum):
@@ -115,7 +116,7 @@ _MYSQL: Final[Mapping[int, Failure]] = {
 
 def kind_of(error: BaseException) -> Failure:
     """Say what kind of failure a driver's or SQLAlchemy's error is."""
-    if _tls_advice(error):
+    if isinstance(error, DatabaseFileError) or _tls_advice(error):
         return Failure.BUSY  # the same again would fail again
     if isinstance(error, DBAPIError):
         if isinstance(error.orig, TimeoutError):
@@ -130,6 +131,23 @@ def kind_of(error: BaseException) -> Failure:
     if isinstance(error, OSError):
         return Failure.LOST
     return _by_code(error)
+
+
+_REOPENING: Final = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOTADB,
+)
+
+
+def needs_reopening(error: BaseException) -> bool:
+    """Whether a SQLite connection would fail for ever, also when its file has been repaired."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    repairable = isinstance(code, int) and code & 0xFF in _REOPENING
+    return repairable or isinstance(error, DatabaseFileError)
 
 
 def _by_code(error: Any) -> Failure:
@@ -233,6 +251,8 @@ def _text(error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(cause, PoolTimeoutError):
         return "no connection of the pool became free in time"
+    if isinstance(cause, DatabaseFileError):
+        return str(cause)
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -22,6 +23,7 @@ from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, m
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.loops import CallersLoop, PrivateLoop
 from agent_memory.storage.sql.sessions import DriverSession, Session
+from agent_memory.storage.sql.sqlite_file import DatabaseFile
 from agent_memory.storage.sql.threads import Worker
 from agent_memory.storage.sql.urls import Target
 
@@ -46,10 +48,11 @@ class Runner(ABC):
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
+        erases: bool = False,
     ) -> T:
         """Run `work` in a transaction; see :meth:`Session.transact`."""
         transacting = self._submit(
-            lambda session: session.transact(work, repeatable=repeatable), key
+            lambda session: session.transact(work, repeatable=repeatable, erases=erases), key
         )
         return await transacting.settled()
 
@@ -114,20 +117,34 @@ class ThreadRunner(Runner):
             its connection, and the engine is disposed of at the end.
         patience: seconds after which there is no further attempt.
         one_thread: for a database in memory, which lives in one connection.
+        file: the SQLite file, if the engine is ours and opens one.
     """
 
-    def __init__(self, engine: Engine, *, own: bool, one_thread: bool, patience: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        own: bool,
+        one_thread: bool,
+        patience: float,
+        file: DatabaseFile | None,
+    ) -> None:
         super().__init__(engine)
-        writing = self._session(engine, own=own, patience=patience, begin="BEGIN IMMEDIATE")
-        reading = self._session(engine, own=own, patience=patience, begin="BEGIN")
+        session = partial(self._session, engine, own=own, patience=patience, file=file)
+        writing, reading = session(begin="BEGIN IMMEDIATE"), session(begin="BEGIN")
         self._writer = Worker(writing, f"{_NAME}-writer")
         self._reader = self._writer if one_thread else Worker(reading, f"{_NAME}-reader")
         self._own = own
+        if isinstance(writing, DriverSession) and isinstance(reading, DriverSession):
+            writing.close_other = None if one_thread else self._reader.close_connection
+            reading.close_other = self._writer.close_connection
 
     @staticmethod
-    def _session(engine: Engine, *, own: bool, patience: float, begin: str) -> Session:
+    def _session(
+        engine: Engine, *, own: bool, patience: float, begin: str, file: DatabaseFile | None
+    ) -> Session:
         if own:
-            return DriverSession(engine, begin=begin, patience=patience)
+            return DriverSession(engine, begin=begin, patience=patience, file=file)
         # SQLite's own waiting for a lock takes the place of further attempts.
         attempts = 1 if engine.dialect.name == "sqlite" else 4
         autocommit = _autocommitting(engine)
@@ -263,7 +280,11 @@ def make_runner(target: Target, options: EngineOptions) -> Runner:
         return CallersLoopRunner(target.engine, patience)
     if target.engine is not None or target.family == "sqlite":
         own = target.engine is None
-        engine = target.engine or make_sqlite_engine(target, options)
-        return ThreadRunner(engine, own=own, one_thread=target.in_memory, patience=patience)
+        engine, file = target.engine, None
+        if engine is None:
+            engine, file = make_sqlite_engine(target, options)
+        return ThreadRunner(
+            engine, own=own, one_thread=target.in_memory, patience=patience, file=file
+        )
     made, isolation = make_async_engine(target, options)
     return LoopRunner(made, isolation, patience)

@@ -7,6 +7,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
@@ -19,9 +20,15 @@ from agent_memory.storage.sql.errors import (
     TransactionFailedError,
     is_rolled_back,
     kind_of,
+    needs_reopening,
 )
+from agent_memory.storage.sql.sqlite_file import IDENTITY, DatabaseFile, Identity
 
 T = TypeVar("T")
+
+_OTHER_WAIT: Final = 0.5  # seconds, for another thread to close its connection
+_ERASING_WAIT: Final = 0.25
+"""Seconds that a delete waits for readers, so that its text is gone from the log as well."""
 
 _DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
 """Seconds before the second, third, … attempt, each multiplied by 0.5 to 1.5 at random."""
@@ -44,6 +51,9 @@ class Session:
         patience: seconds after which there is no further attempt.
     """
 
+    is_erasing: bool = False
+    """Whether erased text is still in SQLite's log; see :meth:`erase_from_log`."""
+
     def __init__(
         self,
         engine: Engine,
@@ -64,18 +74,30 @@ class Session:
         self._delays = _DELAYS[: attempts - 1]
         self._patience = patience
 
-    def transact(self, work: Callable[[Executor], T], *, repeatable: bool) -> T:
+    def transact(
+        self, work: Callable[[Executor], T], *, repeatable: bool, erases: bool = False
+    ) -> T:
         """Run `work` in a transaction and commit it.
 
         Args:
             work: may be run again after a deadlock, a serialisation failure or a lost connection.
             repeatable: whether it may also be run again when the connection was lost at the
                 commit, so that it may have been stored already.
+            erases: whether what it deletes is to leave a SQLite file's log (WAL) as well.
 
         Raises:
             TransactionFailedError: it failed for good.
         """
         return self.transact_core(work, repeatable=repeatable)
+
+    def erase_from_log(self, wait: float = 0) -> None:
+        """Empty SQLite's log, which holds pages as they were before text was erased.
+
+        It cannot be done while somebody reads what the log holds; then it is still due.
+
+        Args:
+            wait: seconds to wait for readers.
+        """
 
     def single(self, work: Callable[[Executor], T]) -> T:
         """Run `work`, one statement that commits itself, and which may be run again.
@@ -220,14 +242,27 @@ class DriverSession(Session):
         engine: of a SQLite URL, whose transactions SQLAlchemy does not begin.
         begin: a statement that begins a transaction.
         patience: as for :class:`Session`.
+        file: what the connection opens, to be watched; None for a database in memory.
+
+    Attributes:
+        close_other: has the connection closed that another session keeps to the same file.
     """
 
-    def __init__(self, engine: Engine, *, begin: str, patience: float) -> None:
+    def __init__(
+        self, engine: Engine, *, begin: str, patience: float, file: DatabaseFile | None
+    ) -> None:
         super().__init__(engine, time.sleep, begin=begin, keep=True, attempts=1, patience=patience)
         self._begin_statement = begin
         self._driver: DriverConnection | None = None
+        self._file = file
+        self._identity: Identity = ()
+        self._is_writable = True
+        self.close_other: Callable[[], Future[None]] | None = None
+        self._other_closes: Future[None] | None = None
 
-    def transact(self, work: Callable[[Executor], T], *, repeatable: bool) -> T:
+    def transact(
+        self, work: Callable[[Executor], T], *, repeatable: bool, erases: bool = False
+    ) -> T:
         """Run `work` in a transaction and commit it; see :meth:`Session.transact`."""
         stored: bool | None = False
         driver: DriverConnection | None = None
@@ -237,38 +272,105 @@ class DriverSession(Session):
             result = work(driver)
             stored = None
             driver.commit()
+            if self._file is not None:
+                # After the commit, hence for sure: it went into a file that has its name.
+                self._file.check(self._identity)
         except VENDOR_ERRORS as error:
             if stored is None and is_rolled_back(error):
                 stored = False
             self._undo(driver)
+            self._give_up_after(error)
             raise TransactionFailedError(error, stored=stored) from error
         except BaseException:
             self._undo(driver)
             raise
+        if self._file is not None and (erases or self.is_erasing):
+            self.is_erasing = True
+            self.erase_from_log(wait=_ERASING_WAIT if erases else 0)
         return result
 
     def read(self, work: Callable[[Executor], T]) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
+        if self._driver and self._file and self._file.is_another(self._identity):
+            # Not told: nothing was acknowledged here. What is saved in a file that was put back
+            # must be read there.
+            self._give_up()
         try:
             return work(self._opened())
         except VENDOR_ERRORS as error:
+            self._give_up_after(error)
             raise TransactionFailedError(error, stored=False) from error
+        finally:
+            if not self._is_writable:
+                self.close()
 
     def single(self, work: Callable[[Executor], T]) -> T:
         """Run `work` in a transaction: SQLite has no use for statements that commit themselves."""
         return self.transact(work, repeatable=True)
+
+    def erase_from_log(self, wait: float = 0) -> None:
+        """Empty SQLite's log; see :meth:`Session.erase_from_log`."""
+        with contextlib.suppress(*VENDOR_ERRORS):
+            run = self._opened().exec_driver_sql
+            (patience,) = run("PRAGMA busy_timeout").fetchone()
+            run(f"PRAGMA busy_timeout = {round(wait * 1_000)}")
+            try:
+                busy, _pages, _moved = run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                run(f"PRAGMA busy_timeout = {patience}")
+            self.is_erasing = bool(busy)
 
     def close(self) -> None:
         """Close the connection."""
         self._driver = None
         super().close()
 
+    @contextlib.contextmanager
+    def _connection(self, engine: Engine) -> Generator[Connection]:
+        self._opened()
+        try:
+            with super()._connection(engine) as connection:
+                yield connection
+        except (_CommitFailedError, *VENDOR_ERRORS) as failed:
+            error = failed.error if isinstance(failed, _CommitFailedError) else failed
+            self._give_up_after(error)
+            raise
+        finally:
+            if not self._is_writable:
+                self.close()
+
     def _opened(self) -> DriverConnection:
         if self._driver is None:
             if self._kept is None:
-                self._kept = _connected(self.engine)
+                self._kept = self._opened_anew()
             self._driver = DriverConnection(cast("Any", self._kept.connection.driver_connection))
         return self._driver
+
+    def _opened_anew(self) -> Connection:
+        if self._other_closes is not None:
+            with contextlib.suppress(TimeoutError):
+                self._other_closes.result(_OTHER_WAIT)
+            self._other_closes = None
+        connection = _connected(self.engine)
+        if self._file is not None:
+            self._identity = connection.info[IDENTITY]
+            # One that cannot write stays so when the file may be written again; it is not kept.
+            self._is_writable = self._file.is_writable()
+        return connection
+
+    def _give_up_after(self, error: BaseException) -> None:
+        if self._file is not None and needs_reopening(error):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Close the connection to a bad file; have the other one closed that has it open.
+
+        SQLite shares what it knows of a file among a process's connections.
+        """
+        self.close()
+        self.is_erasing = False  # the log is gone, or another's
+        if self.close_other is not None:
+            self._other_closes = self.close_other()
 
     @staticmethod
     def _undo(driver: DriverConnection | None) -> None:

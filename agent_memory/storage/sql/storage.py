@@ -255,10 +255,11 @@ class SqlChatStorage(ChatStorage):
         return await self._write(
             lambda connection, statements: reading.forget(connection, statements, key, keep),
             key=key,
+            erases=True,
         )
 
     async def _purge(self, older_than: timedelta) -> int:
-        return await self._write(partial(reading.purge, older_than=older_than))
+        return await self._write(partial(reading.purge, older_than=older_than), erases=True)
 
     # ------------------------------------------------------------------------- running them
 
@@ -268,11 +269,15 @@ class SqlChatStorage(ChatStorage):
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
+        erases: bool = False,
     ) -> T:
         await self._ready()
         opened = self._parts()
         return await opened.runner.write(
-            lambda connection: work(connection, opened.statements), key=key, repeatable=repeatable
+            lambda connection: work(connection, opened.statements),
+            key=key,
+            repeatable=repeatable,
+            erases=erases,
         )
 
     async def _query(

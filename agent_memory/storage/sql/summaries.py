@@ -112,5 +112,7 @@ class SqlSummaries(SummaryStore):
     async def forget_summaries(self, key: ChatKey) -> int:
         """Remove all records of the chat and return how many there were."""
         return await self._storage._write(
-            lambda connection, statements: forget(connection, statements, key), key=key
+            lambda connection, statements: forget(connection, statements, key),
+            key=key,
+            erases=True,
         )

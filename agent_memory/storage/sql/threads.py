@@ -6,7 +6,10 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import attrs
 
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
@@ -16,6 +19,9 @@ from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session
 
 T = TypeVar("T")
+
+_ERASING_EVERY: Final = 1.0
+"""Seconds between attempts to empty SQLite's log of erased text, while somebody reads it."""
 
 
 class Worker:
@@ -58,6 +64,13 @@ class Worker:
         """
         self._put(pending)
 
+    def close_connection(self) -> Future[None]:
+        """Have the connection closed that the thread keeps; the next job opens one anew."""
+        closing = _Closing()
+        with suppress(StorageClosedError):  # then it is closed in any case
+            self._put(closing)
+        return closing.closed
+
     def stop(self) -> Future[None]:
         """Let the thread end once all that waits is done; the future tells when it has."""
         with self._lock:
@@ -72,6 +85,15 @@ class Worker:
                 raise StorageClosedError("the store is closed")
             self._state.taken += 1
             self._queue.put(job)
+
+
+@attrs.frozen(eq=False)
+class _Closing:
+    closed: Future[None] = attrs.field(factory=Future[None])
+
+    def run(self, session: Session) -> None:
+        session.close()
+        self.closed.set_result(None)
 
 
 class _State:
@@ -97,7 +119,11 @@ def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session, state: _State
     A function of its own, so that no local variable keeps a large result alive while idle.
     """
     appends: list[PendingAppend] = []
-    job = jobs.get()
+    try:
+        job = jobs.get(timeout=_ERASING_EVERY if session.is_erasing else None)
+    except queue.Empty:
+        session.erase_from_log()
+        return True
     count = 1
     while True:
         if isinstance(job, PendingAppend) and len(appends) < MAX_ROWS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import attrs
 from sqlalchemy import URL, Dialect, Engine, make_url
@@ -69,7 +70,7 @@ class Target:
             return None
         name = url.database
         if url.query.get("uri") == "true":
-            name = name.removeprefix("file:").partition("?")[0]
+            name = unquote(name.removeprefix("file:").partition("?")[0])
         return Path(name)
 
 
