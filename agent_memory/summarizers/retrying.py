@@ -55,8 +55,6 @@ class Retry:
     async def run(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
         """Return the first answer; what failed attempts cost is added to its usage.
 
-        Where the answer's own cost is unknown, so is the whole.
-
         Raises:
             ModelError: the last failure, with what all attempts cost.
         """
@@ -67,8 +65,7 @@ class Retry:
             attempt += 1
             try:
                 answer = await ask()
-                cost = None if answer.usage is None else answer.usage + spent
-                return Completion(answer.text, cost)
+                return Completion(answer.text, answer.usage + spent)
             except ModelError as error:
                 error.usage += spent
                 spent = error.usage

@@ -5,19 +5,26 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
+from typing import Final
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
+from agent_memory.storage.file.disk import NotRegularError, open_to_read, refuse_links
 from agent_memory.storage.file.lines import Header, header_of
 from agent_memory.storage.file.log import head_of, tail_of
 from agent_memory.storage.file.names import LOG, ChatPaths, id_of, name_of, paths_of
 from agent_memory.storage.file.source import ChangedError, Source, lines
 
 logger = logging.getLogger(__name__)
+
+EFFECTIVE: Final = os.access in os.supports_effective_ids
+
+CLOSED: Final = (PermissionError, NotRegularError)
+"""What one file or directory has wrong with it, and the others have not."""
 
 
 def users_of(root: Path) -> list[str]:
@@ -26,13 +33,24 @@ def users_of(root: Path) -> list[str]:
 
 
 def sessions_of(root: Path, user_id: str) -> list[str]:
-    """Return the ids of a user's sessions that have files, in order."""
-    return _ids(root / name_of(user_id), 1)
+    """Return the ids of a user's sessions that have files, in order.
+
+    Raises:
+        NotRegularError: the user's directory is a link.
+    """
+    directory = root / name_of(user_id)
+    refuse_links(directory)
+    return _ids(directory, 1)
 
 
 def keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
-    """Return the keys of a session's chats that have files, in order."""
+    """Return the keys of a session's chats that have files, in order.
+
+    Raises:
+        NotRegularError: the user's or the session's directory is a link.
+    """
     directory = root / name_of(user_id) / name_of(session_id)
+    refuse_links(directory.parent, directory)
     keys: list[ChatKey] = []
     for name in _names(directory):
         agent_id = _agent_of(directory / name) if name.endswith(LOG) else None
@@ -41,19 +59,41 @@ def keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
     return sorted(keys)
 
 
+def open_sessions_of(root: Path, user_id: str) -> list[str]:
+    """Return what :func:`sessions_of` does; nothing, and a warning, if that may not be read."""
+    try:
+        return sessions_of(root, user_id)
+    except CLOSED as error:
+        _left_out(root / name_of(user_id), error)
+        return []
+
+
+def open_keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
+    """Return what :func:`keys_of` does; nothing, and a warning, if that may not be read."""
+    try:
+        return keys_of(root, user_id, session_id)
+    except CLOSED as error:
+        _left_out(root / name_of(user_id) / name_of(session_id), error)
+        return []
+
+
 def info_of(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
-    """Return what a chat's file tells; None for one that is gone or cannot be read."""
+    """Return what a chat's file tells; None, and a warning, for one that cannot be read."""
     while True:
         try:
-            with FileIO(paths.log) as file:
+            with open_to_read(paths.log) as file:
                 return _info(Source(file), paths, key)
         except FileNotFoundError:
             return None
         except ChangedError:
             continue
-        except CorruptedRecordError as error:
-            logger.warning("%s is left out of the list: %s", paths.log, error)
+        except (CorruptedRecordError, *CLOSED) as error:
+            _left_out(paths.log, error)
             return None
+
+
+def _left_out(path: str | Path, error: Exception) -> None:
+    logger.warning("%s is left out of the list: %s", path, error)
 
 
 def _info(source: Source, paths: ChatPaths, key: ChatKey) -> ChatInfo:
@@ -73,14 +113,20 @@ def _names(directory: Path) -> list[str]:
 
 def _ids(directory: Path, level: int) -> list[str]:
     """Return the ids that the directories in one stand for: users (level 0) or sessions (1)."""
-    found = [_directory_id(directory / name, level) for name in _names(directory)]
+    found: list[str | None] = []
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                _left_out(entry.path, NotRegularError("it is a symbolic link"))
+            elif entry.is_dir():
+                found.append(_directory_id(Path(entry.path), level))
     return sorted(identifier for identifier in found if identifier is not None)
 
 
 def _directory_id(directory: Path, level: int) -> str | None:
     plain = id_of(directory.name)
-    if plain is not None or not directory.is_dir():
-        return plain if directory.is_dir() else None
+    if plain is not None:
+        return plain
     for header in _headers(directory):  # its name is a hash, so the files in it are asked
         identifier = (header.key.user_id, header.key.session_id)[level]
         if name_of(identifier) == directory.name:
@@ -110,7 +156,7 @@ def _agent_of(path: Path) -> str | None:
 def header_at(path: Path) -> Header | None:
     """Return the header of a file, None if it has none that can be read."""
     try:
-        with FileIO(str(path)) as file:
+        with open_to_read(str(path)) as file:
             source = Source(file)
             first = next(lines(source, 0, source.size), None)
             return None if first is None else header_of(first[1], str(path))
@@ -119,13 +165,27 @@ def header_at(path: Path) -> Header | None:
 
 
 def every_key(root: Path) -> Iterator[ChatKey]:
-    """Yield the key of every chat that has a file, in order."""
+    """Yield the key of every chat that has a file, in order; but those in closed directories."""
     for user_id in users_of(root):
-        for session_id in sessions_of(root, user_id):
-            yield from keys_of(root, user_id, session_id)
+        for session_id in open_sessions_of(root, user_id):
+            yield from open_keys_of(root, user_id, session_id)
 
 
-def strays_of(root: Path) -> list[str]:
-    """Return the chats' files of which nothing tells whose they are."""
+def strays_of(root: Path) -> list[tuple[str, str]]:
+    """Return what no chat's key leads to, and why."""
+    above = [*root.glob("*"), *root.glob("*/*")]
+    files = [*root.glob(f"*/*/*{LOG}")]
+    links = [str(path) for path in (*above, *files) if path.is_symlink()]
+    found = [(link, "a symbolic link, which a store leaves alone") for link in links]
+    found += [
+        (str(path), "a directory that may not be read")
+        for path in above
+        if path.is_dir() and not os.access(path, os.R_OK | os.X_OK, effective_ids=EFFECTIVE)
+    ]
     known = {paths_of(root, key).log for key in every_key(root)}
-    return sorted(path for path in map(str, root.glob(f"*/*/*{LOG}")) if path not in known)
+    found += [
+        (path, "neither its name nor its first line tells whose it is")
+        for path in map(str, files)
+        if path not in known and not any(map(path.startswith, links))
+    ]
+    return sorted(found)

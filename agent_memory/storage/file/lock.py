@@ -20,7 +20,12 @@ import attrs
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.storage.file.disk import Durability, make_directory
+from agent_memory.storage.file.disk import (
+    Durability,
+    make_directory,
+    make_file,
+    open_to_write,
+)
 from agent_memory.storage.file.names import ChatPaths
 
 _FIRST_PAUSE: Final = 0.0002  # seconds; a held lock is free again after one write to the disk
@@ -78,7 +83,6 @@ else:
 LOCKS_BESIDE: Final = sys.platform == "win32"
 """Whether another file is locked, and a file must be closed before it is replaced."""
 
-_FLAGS: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
 _ATTEMPTS: Final = 100  # of opening a file whose directory another process's purge removes
 
 
@@ -171,15 +175,20 @@ def release(file: FileIO) -> None:
 
 def _existing(path: str) -> FileIO | None:
     try:
-        return FileIO(os.open(path, _FLAGS), "r+")
+        return open_to_write(path)
     except FileNotFoundError:
         return None
 
 
 def _created(path: str, paths: ChatPaths, durability: Durability) -> FileIO:
     for _ in range(_ATTEMPTS):
+        file = _existing(path)
+        if file is not None:
+            return file
         try:
-            return FileIO(os.open(path, _FLAGS | os.O_CREAT, 0o666), "r+")
+            return make_file(path)
+        except FileExistsError:
+            continue  # another process was faster
         except FileNotFoundError:
             make_directory(paths.directory, durability)
     raise FileNotFoundError(errno.ENOENT, "its directory vanishes as often as it is made", path)

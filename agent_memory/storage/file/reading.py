@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from io import FileIO
 from typing import Final
 
 import attrs
@@ -11,6 +10,7 @@ import attrs
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note
+from agent_memory.storage.file.disk import open_to_read
 from agent_memory.storage.file.lines import Bad, Piece, corrupted_note
 from agent_memory.storage.file.log import Head, Tail, head_of, pieces_after, tail_of
 from agent_memory.storage.file.source import ChangedError, Source
@@ -67,7 +67,7 @@ def read_log(path: str, key: ChatKey, wanted: Wanted) -> Reading:
     before: Reading | None = None
     for _ in range(_ATTEMPTS):
         try:
-            with FileIO(path) as file:
+            with open_to_read(path) as file:
                 reading = _read(Source(file), path, key, wanted)
         except FileNotFoundError:
             return NOTHING

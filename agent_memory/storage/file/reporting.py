@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from io import FileIO
 from typing import Final
 
 import attrs
 
+from agent_memory.storage.file.disk import open_to_read
 from agent_memory.storage.file.lock import nobody_writes
 from agent_memory.storage.file.reading import Reading, location
 from agent_memory.storage.file.source import Source
@@ -50,6 +50,6 @@ class DamageReport:
 
 def _is_torn(path: str, size: int) -> bool:
     """Whether a file's torn end is one for good, not a save that is just being written."""
-    with suppress(OSError), FileIO(path) as file:
+    with suppress(OSError), open_to_read(path) as file:
         return nobody_writes(file.fileno()) and Source(file).size == size
     return False

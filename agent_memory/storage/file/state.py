@@ -15,6 +15,7 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry
+from agent_memory.storage.file.disk import end_at
 from agent_memory.storage.file.lines import Mark, Record, pieces_of
 from agent_memory.storage.file.log import KNOWN, head_of, known_of, tail_of
 from agent_memory.storage.file.names import ChatPaths
@@ -117,7 +118,9 @@ def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> State:
     head = head_of(source, paths.log, key)
     tail = tail_of(source, head, key.agent_id)
     marks = known_of(source, head, tail, key.agent_id)
-    if tail.end < source.size:
+    if tail.end == source.size and source.lacks_end:
+        end_at(file, tail.end)
+    elif tail.end < source.size:
         file.truncate(tail.end)
         logger.warning(
             "%s: %d bytes of a save that never ended were cut at byte %d",

@@ -27,6 +27,8 @@ from agent_memory.storage.file.listing import (
     every_key,
     info_of,
     keys_of,
+    open_keys_of,
+    open_sessions_of,
     sessions_of,
     strays_of,
     users_of,
@@ -125,7 +127,8 @@ class FileChatStorage(ChatStorage):
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
         async for user, session in self._sessions(user_id, session_id):
-            for info in await self._reading("listing chats", None, self._infos, user, session):
+            listing = partial(self._infos, keys_of if session_id else open_keys_of)
+            for info in await self._reading("listing chats", None, listing, user, session):
                 if info.entries:
                     yield info
 
@@ -175,14 +178,15 @@ class FileChatStorage(ChatStorage):
             check_id(agent_id, "agent_id")
         await self._ready()
         async for user, session in self._sessions(user_id, session_id):
-            for key in await self._reading("verifying", None, keys_of, self._root, user, session):
+            keys = await self._reading("verifying", None, open_keys_of, self._root, user, session)
+            for key in keys:
                 if agent_id in (None, key.agent_id):
                     paths = paths_of(self._root, key)
                     for problem in await self._reading("verifying", key, problems_of, paths, key):
                         yield problem
         if user_id is None:
-            for path in await self._reading("verifying", None, strays_of, self._root):
-                yield Problem(None, path, "neither its name nor its first line tells whose it is")
+            for path, reason in await self._reading("verifying", None, strays_of, self._root):
+                yield Problem(None, path, reason)
 
     # ------------------------------------------------------- in worker threads, and on the way
 
@@ -196,8 +200,10 @@ class FileChatStorage(ChatStorage):
         keys = keys_of(self._root, user_id, session_id)
         return {key: self._read_one(key, Wanted()) for key in keys}
 
-    def _infos(self, user_id: str, session_id: str) -> list[ChatInfo]:
-        keys = keys_of(self._root, user_id, session_id)
+    def _infos(
+        self, find: Callable[[Path, str, str], list[ChatKey]], user_id: str, session_id: str
+    ) -> list[ChatInfo]:
+        keys = find(self._root, user_id, session_id)
         infos = [info_of(paths_of(self._root, key), key) for key in keys]
         return [info for info in infos if info is not None]
 
@@ -217,12 +223,14 @@ class FileChatStorage(ChatStorage):
             users = await self._reading("listing chats", None, users_of, self._root)
         else:
             users = [user_id]
+        # One that was not asked for by its name, and is closed, hides none of the others.
+        find = open_sessions_of if user_id is None else sessions_of
         for user in users:
-            for session in await self._sessions_of(user) if session_id is None else [session_id]:
+            sessions = [session_id] if session_id is not None else []
+            if session_id is None:
+                sessions = await self._reading("listing chats", None, find, self._root, user)
+            for session in sessions:
                 yield user, session
-
-    async def _sessions_of(self, user_id: str) -> list[str]:
-        return await self._reading("listing chats", None, sessions_of, self._root, user_id)
 
     async def _reading(
         self, doing: str, key: ChatKey | None, function: Callable[..., T], *args: object

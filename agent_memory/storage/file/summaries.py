@@ -13,7 +13,15 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
-from agent_memory.storage.file.disk import Durability, append_bytes, sync_directory
+from agent_memory.storage.file.disk import (
+    Durability,
+    append_bytes,
+    end_at,
+    make_file,
+    open_to_read,
+    open_to_write,
+    sync_directory,
+)
 from agent_memory.storage.file.lock import ChatLock
 from agent_memory.storage.file.log import head_of, tail_of
 from agent_memory.storage.file.names import ChatPaths
@@ -67,7 +75,7 @@ class RecordFiles:
         Raises:
             CorruptedRecordError: it cannot be read.
         """
-        with suppress(FileNotFoundError), FileIO(paths.summaries) as file:
+        with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
             for at, line in lines_back(source := Source(file), 0, source.size):
                 place = f"{paths.summaries}, byte {at}"
                 record = decode_record(line, key.agent_id, location=place)
@@ -78,7 +86,7 @@ class RecordFiles:
     def list(self, paths: ChatPaths, key: ChatKey) -> list[SummaryRecord]:
         """Return the readable records made at the chat's floor, oldest first."""
         records: list[SummaryRecord] = []
-        with suppress(FileNotFoundError), FileIO(paths.summaries) as file:
+        with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
             source = Source(file)
             for _, line in lines(source, 0, source.size):
                 with suppress(CorruptedRecordError):
@@ -98,14 +106,21 @@ class RecordFiles:
             return count
 
     def _append(self, paths: ChatPaths, end: int, record: SummaryRecord) -> None:
-        with FileIO(os.open(paths.summaries, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
-            file.truncate(end)  # a torn record, or void ones
+        with self._opened(paths.summaries) as file:
+            end_at(file, end)  # a torn record goes, or void ones
             append_bytes(file, end, f"{encode_record(record)}\n".encode(), self.durability)
         sync_directory(paths.directory, self.durability)
 
+    @staticmethod
+    def _opened(path: str) -> FileIO:
+        try:
+            return open_to_write(path)
+        except FileNotFoundError:
+            return make_file(path)
+
 
 def _newest(path: str) -> _Newest:
-    with suppress(FileNotFoundError), FileIO(path) as file:
+    with suppress(FileNotFoundError), open_to_read(path) as file:
         for at, line in lines_back(source := Source(file), 0, source.size):
             record_id, floor = _identity(line)
             return _Newest(record_id, floor, at + len(line) + 1)
@@ -122,6 +137,6 @@ def _identity(line: bytes) -> tuple[str | None, int | None]:
 
 
 def _floor(paths: ChatPaths, key: ChatKey) -> int | None:
-    with suppress(FileNotFoundError), FileIO(paths.log) as file:
+    with suppress(FileNotFoundError), open_to_read(paths.log) as file:
         return head_of(Source(file), paths.log, key).floor
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +12,13 @@ from io import FileIO
 import attrs
 
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.storage.file.disk import Durability, sync_directory, sync_file, write_all
+from agent_memory.storage.file.disk import (
+    Durability,
+    make_file,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 from agent_memory.storage.file.lines import Header, Mark, Record, header_line
 from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
 from agent_memory.storage.file.log import Head, Tail, head_of, pieces_after, tail_of
@@ -101,7 +108,11 @@ class Trimmer:
     def _replace(
         self, file: FileIO, source: Source, paths: ChatPaths, header: Header, cut: _Cut
     ) -> None:
-        with FileIO(paths.temporary, "w") as new:
+        with suppress(FileNotFoundError):
+            os.unlink(paths.temporary)  # noqa: PTH108 - a string
+        with make_file(paths.temporary) as new:
+            if hasattr(os, "fchmod"):
+                os.fchmod(new.fileno(), stat.S_IMODE(source.stat.st_mode))
             if not LOCKS_BESIDE:
                 # Held until the new name is on the disk: what is appended to the new file
                 # before that would be lost with it in a crash.

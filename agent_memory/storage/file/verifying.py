@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,9 @@ import attrs
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.codec import decode_record
+from agent_memory.storage.file.disk import open_to_read
 from agent_memory.storage.file.lines import Bad
+from agent_memory.storage.file.listing import CLOSED
 from agent_memory.storage.file.lock import nobody_writes
 from agent_memory.storage.file.log import head_of, pieces_after, tail_of
 from agent_memory.storage.file.names import ChatPaths
@@ -49,6 +50,8 @@ def problems_of(paths: ChatPaths, key: ChatKey) -> list[Problem]:
             found = [*_log_problems(paths, key), *_summary_problems(paths, key)]
         except ChangedError:
             continue
+        except CLOSED as error:
+            return [Problem(key, paths.log, f"it cannot be read: {error}")]
         if not found or found == before:
             return found
         before = found
@@ -56,7 +59,7 @@ def problems_of(paths: ChatPaths, key: ChatKey) -> list[Problem]:
 
 
 def _log_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:
-    with suppress(FileNotFoundError), FileIO(paths.log) as file:
+    with suppress(FileNotFoundError), open_to_read(paths.log) as file:
         source = Source(file)
         try:
             found = _damage(source, paths.log, key)
@@ -92,7 +95,7 @@ def _leftovers(source: Source, paths: ChatPaths, key: ChatKey) -> list[Bad]:
 
 
 def _summary_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:
-    with suppress(FileNotFoundError), FileIO(paths.summaries) as file:
+    with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
         source = Source(file)
         for at, line in lines(source, 0, source.size):
             place = _location(source, paths.summaries, at)

@@ -138,6 +138,7 @@ def test_lines_are_the_same_forwards_and_backwards(parts, block):
 
 def memory_source(data):
     source = Source.__new__(Source)
+    source._stored = len(data)
     source.size = len(data)
     source._all = None
     source._file = io.BytesIO(data)
