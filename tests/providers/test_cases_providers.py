@@ -254,6 +254,25 @@ def chatter(count):
     return [{"role": roles[i % 2], "content": f"say {i}"} for i in range(count)]
 
 
+async def test_c79_an_unreadable_compaction_stays_in_the_head():
+    """A summarizer cannot read it, so that only its own provider still has what it says."""
+    messages = load([HELLO, OPAQUE, *chatter(12)], "openai_responses")
+    summarizer = ScriptedSummarizer()
+    shown = await view(
+        messages, "openai_responses", summarizer=summarizer, trigger_at=3, keep_last=1
+    )
+    assert len(shown) < len(messages)
+    assert shown.count(OPAQUE) == 1
+    given = [message for call in summarizer.calls for message in call.history]
+    assert given
+    assert messages[1] not in given
+    for provider in ("openai", "anthropic", "bedrock"):
+        assert "gAAAAAopaque" not in repr(await view(messages, provider))
+        assert [
+            "compaction" in repr(left.part) for left in convert(messages, provider).left_out
+        ] == [True]
+
+
 async def test_c79_a_readable_compaction_is_read():
     """By the summarizer, and by other providers; its own gets the block back."""
     first, *rest = chatter(12)
@@ -450,3 +469,14 @@ async def test_c87_cache_marks_on_chat_parts_come_back(mark):
     assert convert(messages, "openai").messages == items
     for provider in ("openai_responses", "anthropic", "bedrock"):
         assert "hello" in repr(await view(messages, provider))
+
+
+async def test_c87_cache_marks_of_another_format_stay_behind():
+    """Anthropic's on a text block, which Chat writes in the same way."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    items = [{"role": "user", "content": [{"type": "text", "text": "hello", **mark}]}]
+    messages = load(items, "anthropic")
+    assert providers.to_anthropic(messages) == items
+    assert convert(messages, "anthropic").messages == items
+    for provider in ("openai", "openai_responses", "bedrock"):
+        assert "cache_control" not in repr(await view(messages, provider))

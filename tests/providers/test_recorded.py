@@ -11,10 +11,10 @@ import pytest
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage, providers
 from agent_memory.providers import convert, validate
-from agent_memory.summarizers.transcript import TranscriptLimits
+from agent_memory.summarizers.transcript import TranscriptLimits, entries_of
 from agent_memory.testing import ScriptedSummarizer
 from judge import PROVIDERS, faults
-from recorded import COUNTS, FILE, exchanges, same
+from recorded import COUNTS, FILE, exchanges, letters, same, texts_of
 from rig import IDS
 
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"the recordings are not at {FILE}")
@@ -115,4 +115,42 @@ async def test_c88_unknown_keys_return_to_the_format_they_came_from(provider):
         unknown = {kind for kind in exchange.known_faults() if kind.endswith("unknown key")}
         for kind in unknown - kept:
             failures.add(kind, exchange)
+    failures.check()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_c88_every_text_is_in_the_transcript_or_named(provider):
+    """What somebody said, called or answered is read by whoever summarizes it."""
+    failures = Failures()
+    for exchange in exchanges(provider):
+        transcript = letters("\n".join(entries_of(loaded(exchange.history, provider), WHOLE)))
+        for message in exchange.history:
+            for text in texts_of(message):
+                if letters(text) not in transcript:
+                    kind = message.get("type", message.get("role"))
+                    failures.add(kind, exchange, repr(text[:60]))
+    failures.check()
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_c88_every_text_reaches_every_provider_or_is_named(provider, target):
+    """A conversion loses no text without saying so."""
+    failures = Failures()
+    for exchange in exchanges(provider):
+        conversion = convert(loaded(exchange.history, provider), target)
+        sent = letters(repr(conversion.messages) + repr(conversion.system))
+        named = letters(
+            repr(
+                [
+                    (left.part.raw, left.part.payload, left.part.text)
+                    for left in conversion.left_out
+                ]
+            )
+        )
+        for message in exchange.history:
+            for text in texts_of(message):
+                if letters(text) not in sent and letters(text) not in named:
+                    kind = message.get("type", message.get("role"))
+                    failures.add(kind, exchange, repr(text[:60]))
     failures.check()
