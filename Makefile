@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # like to say, each of them would compile SQLAlchemy again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-adapters matrix soak breakages lint bench build engines adapters clean
+.PHONY: help demo test test-adapters matrix soak breakages lint bench build plan engines adapters clean
 
 help:
 	@echo "make demo           the main job on a real conversation"
@@ -30,22 +30,25 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp for each set of extras: installed once, and again when pyproject.toml changes.
-# Python compiles what is imported at its first use; of all that is installed that is a small part.
 $(VENV)/.has-%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --editable '.[$*]'
+	@$(BIN)/python tests/install_packages.py '$*'
 	@touch $@
 
 demo: $(VENV)/.has-cli
 	$(BIN)/agent-memory demo $(ARGS)
 
+# What `make test` will do, before it does anything.
+plan:
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/install_engines.py --plan
+
 engines: $(VENV)/.has-test
-	sh tests/install_engines.sh $(BIN)/python
+	@$(BIN)/python tests/install_engines.py
 
 # Once; then only when what the adapters' tests need changes.
 adapters: $(BIN)/python
 	$(BIN)/python tests/adapters/environments.py
 
-test: engines
+test: plan engines
 	$(PYTEST) $(ARGS)
 
 test-adapters: engines adapters

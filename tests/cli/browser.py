@@ -6,26 +6,13 @@ import base64
 import contextlib
 import json
 import os
-import shutil
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from servers import EngineMissingError, free_port, private_directory, running
+from servers import chromium_binaries, free_port, private_directory, running
 
 KEYS = {"tab": "\ue004", "enter": "\ue007"}
-
-
-def binaries():
-    """Chromium and its driver.
-
-    Raises:
-        EngineMissingError: one of them is not there.
-    """
-    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in found:
-        raise EngineMissingError("no chromium with chromedriver: run tests/install_engines.sh")
-    return found
 
 
 class Browser:
@@ -83,7 +70,7 @@ class Browser:
 @contextlib.contextmanager
 def open_browser():
     """Start a Chromium of the tests' own; nothing of it is left afterwards."""
-    chromium, driver = binaries()
+    chromium, driver = chromium_binaries()
     port = free_port()
     base = f"http://127.0.0.1:{port}"
 

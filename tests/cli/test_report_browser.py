@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from browser import binaries, open_browser
+from browser import open_browser
 from executable import done, with_store
 
 from agent_memory import ConversationMessage, SummarizingChatStorage
 from agent_memory.summarizers import SlidingWindowSummarizer
 from chats_to_move import fill
 from engines import missing
-from servers import EngineMissingError
+from servers import EngineMissingError, chromium_binaries
 
 ATTACKS = [
     "<script>document.title = 'owned'</script>",
@@ -30,7 +30,7 @@ ATTACKS = [
 @pytest.fixture(scope="module")
 def browser():
     try:
-        binaries()
+        chromium_binaries()
     except EngineMissingError as error:
         missing(error)
     with open_browser() as browser:
