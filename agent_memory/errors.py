@@ -86,11 +86,24 @@ class CorruptedRecordError(StorageError):
 
     Attributes:
         location: where it is: file, line and byte, or table and row.
+        is_newer: whether a newer version wrote it, which can read it.
+        record_id: the id of a damaged summary record, where the store knows it: it may be
+            replaced under that id. None for one that a newer version wrote.
     """
 
-    def __init__(self, message: str, *, key: ChatKey | None = None, location: str = "") -> None:
+    record_id: str | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: ChatKey | None = None,
+        location: str = "",
+        is_newer: bool = False,
+    ) -> None:
         super().__init__(message, key=key)
         self.location = location
+        self.is_newer = is_newer
 
 
 class SummarizerError(AgentMemoryError):
@@ -103,3 +116,18 @@ class SummarizerTimeoutError(SummarizerError):
 
 class InvalidSummaryError(SummarizerError):
     """A summarizer returned something that is not a usable summary."""
+
+
+def wrong_type(value: object, wanted: type) -> str:
+    """Say what a value is and what it should be: ``"dict, not ConversationMessage"``.
+
+    Classes are named with their modules: other libraries have some of the same name.
+    """
+    kind = type(value)
+    if kind.__module__ == "builtins":
+        return f"{kind.__qualname__}, not {wanted.__qualname__}"
+    return f"{_dotted(kind)}, not {_dotted(wanted)}"
+
+
+def _dotted(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -5,7 +5,7 @@ What :mod:`agent_memory.turns` is made of; the rules are told there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import repeat
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -58,6 +58,12 @@ class Facts(NamedTuple):
     def asks(self) -> bool:
         """A user's message that says something and holds no results."""
         return self.role is _USER and self.says and not self.has_results
+
+    def is_orphan(self, called: Container[str]) -> bool:
+        """Whether it holds nothing but results, and none of a call among these."""
+        if not self.results or self.says or self.calls or self.has_calls:
+            return False
+        return all(name is not None and name not in called for name in self.results)
 
 
 def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None) -> Facts:

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 import attrs
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.exchanges import CallSite, GroupKind, Trace, facts_of
-from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
+from agent_memory.exchanges import CallSite, Facts, GroupKind, Trace, facts_of
+from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
+
+_ASSISTANT: Final = ParticipantRole.ASSISTANT
 
 
 @attrs.frozen
@@ -115,9 +118,27 @@ def is_open(messages: Sequence[ConversationMessage]) -> bool:
     """Whether a history ends in an exchange that still waits for results.
 
     Reasoning at the very end waits too, for what it leads to. Any other message after the calls
-    than a result of theirs ends the wait: whatever is unanswered then is dead.
+    than a result of theirs ends the wait: whatever is unanswered then is dead. Only the end of
+    the history is looked at, however long it is.
     """
-    return Trace(messages).open
+    return Trace(messages[_end_from(messages) :]).open
+
+
+def open_length(messages: Sequence[ConversationMessage]) -> int:
+    """How many messages the exchange at the end has that still waits; 0 if none does."""
+    end = messages[_end_from(messages) :]
+    return len(end) if Trace(end).open else 0
+
+
+def _end_from(messages: Sequence[ConversationMessage]) -> int:
+    """Where the last exchange, or message, begins: nothing before it waits any more."""
+    start = len(messages)
+    while start:
+        start -= 1
+        goes_on = start and messages[start].role is messages[start - 1].role is _ASSISTANT
+        if not goes_on and not facts_of(messages[start]).has_results:
+            break
+    return start
 
 
 def open_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
@@ -141,12 +162,12 @@ def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]
     """The user's messages since the assistant's last answer, as runs of neighbours.
 
     An answer says something and calls nothing; a message with calls, or with reasoning alone,
-    is none. Messages that hold tool results are not questions.
+    is none, and neither is what the assistant says right before it calls, which OpenAI's
+    Responses have as an item of its own. Messages that hold tool results are not questions.
     """
     facts = [facts_of(message) for message in messages]
-    answers = (index for index in reversed(range(len(facts))) if facts[index].answers_user)
     found: list[range] = []
-    for index in range(next(answers, -1) + 1, len(facts)):
+    for index in range(_newest_answer(facts) + 1, len(facts)):
         if not facts[index].asks:
             continue
         if found and found[-1].stop == index:
@@ -154,6 +175,19 @@ def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]
         else:
             found.append(range(index, index + 1))
     return found
+
+
+def _newest_answer(facts: Sequence[Facts]) -> int:
+    """Where the assistant last answered, rather than told what it calls next; -1 for nowhere."""
+    calls_follow = False
+    for index in reversed(range(len(facts))):
+        if facts[index].role is not _ASSISTANT:
+            calls_follow = False
+        elif facts[index].has_calls:
+            calls_follow = True
+        elif facts[index].answers_user and not calls_follow:
+            return index
+    return -1
 
 
 def unanswered_question(messages: Sequence[ConversationMessage]) -> range | None:
@@ -189,6 +223,27 @@ def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
     ]
 
 
+def asks(message: ConversationMessage) -> bool:
+    """Whether it is a user's message that says something and holds no results."""
+    return facts_of(message).asks
+
+
+def working_turn(messages: Sequence[ConversationMessage]) -> range | None:
+    """The question of the newest turn in which tools are called: its first user messages.
+
+    Returns:
+        Their indexes; None where the user asks nothing, or where no tool is called after that.
+    """
+    facts = [facts_of(message) for message in messages]
+    start = next((at for at in reversed(range(len(facts))) if facts[at].asks), None)
+    if start is None or not any(after.has_calls for after in facts[start:]):
+        return None
+    stop = start + 1
+    while start and facts[start - 1].asks:
+        start -= 1
+    return range(start, stop)
+
+
 def leading_system(messages: Sequence[ConversationMessage]) -> int:
     """How many system (or developer) messages a history begins with."""
     for index, message in enumerate(messages):
@@ -201,16 +256,19 @@ __all__ = [
     "CallSite",
     "Group",
     "GroupKind",
+    "asks",
     "cut_points",
     "dead_calls",
     "group",
     "is_open",
     "leading_system",
     "open_calls",
+    "open_length",
     "runs",
     "safe_start",
     "split_recent",
     "surplus_results",
     "unanswered_question",
     "unanswered_questions",
+    "working_turn",
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_memory import turns
 from agent_memory.errors import InvalidRequestError
+from agent_memory.exchanges import Trace
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
@@ -456,3 +457,27 @@ def steps(job, rounds):
 def test_twice_the_history_takes_twice_the_steps(job):
     """Linear, also with a result that arrives at the very end and ids used again and again."""
     assert steps(job, 400) <= 2.1 * steps(job, 200)
+
+
+@settings(max_examples=200, deadline=None)
+@given(history=st.one_of(histories(), mixtures()))
+def test_whether_a_history_is_open_is_told_from_its_end(history):
+    """As a pass over all of it would tell, at every length."""
+    for length in range(len(history) + 1):
+        assert turns.is_open(history[:length]) == Trace(history[:length]).open
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_c111_what_is_said_before_a_call_is_no_answer(shape):
+    """A Responses reply has it as an item of its own; the question is still worked on."""
+    narrated = [
+        Said("user", (Piece("text", "find it"),)),
+        Said("assistant", (Piece("text", "Let me look."),)),
+        Said("assistant", (Piece("call", "lookup", "call_1"),)),
+        Said("tool", (Piece("result", "found 3", "call_1"),)),
+    ]
+    history = render(narrated, shape)
+    assert turns.unanswered_questions(history) == [range(1)]
+    answered = [*narrated, Said("assistant", (Piece("text", "There are 3."),))]
+    assert turns.unanswered_questions(render(answered, shape)) == []
+    assert turns.working_turn(render(answered, shape)) == range(1)
