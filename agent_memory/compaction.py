@@ -7,6 +7,7 @@ recent ones. The tail is raw and contiguous up to the newest position known.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final
@@ -15,11 +16,27 @@ import attrs
 
 from agent_memory import turns
 from agent_memory.answers import KnownMessages, check_order, checked_answer, is_rewritten
+from agent_memory.errors import InvalidSummaryError
+from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.providers.reading import must_stay
 
 _QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
 _QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
+_AWAITED: Final = 2  # so many exchanges of other runs that wait for their results are kept
+
+
+@attrs.frozen
+class OpenRun:
+    """A run that is still being written.
+
+    Args:
+        id: its run id.
+        start: the newest position of the log before it.
+    """
+
+    id: str
+    start: int
 
 
 @attrs.frozen
@@ -152,12 +169,45 @@ class Snapshot:
         """What the summarizer is given of the tail beyond a position of the log."""
         return [m for m in self.given_from(0) if (m.position or 0) > position]
 
-    def interpret(self, answer: object, *, keep_at_least: int = 0) -> Compaction:
+    @property
+    def is_cuttable(self) -> bool:
+        """Whether anything can leave the tail: it is more than one group."""
+        return self.last_cut(1) > len(self._before_tail)
+
+    def last_cut(self, keep_at_least: int) -> int:
+        """Return where in the history what is kept begins at the latest.
+
+        Args:
+            keep_at_least: so many of the newest messages stay, widened to whole groups.
+        """
+        return self._in_history(self._cut_before(min(keep_at_least, len(self._given))))
+
+    @cached_property
+    def cuts(self) -> list[int]:
+        """Where in the history what is kept may begin, rising; what comes first is the tail."""
+        return sorted({self._in_history(group.start) for group in self._groups})
+
+    def _in_history(self, index: int) -> int:
+        return len(self._before_tail) + bisect_left(self._given, index)
+
+    def interpret(
+        self,
+        answer: object,
+        *,
+        keep_at_least: int = 0,
+        run: OpenRun | None = None,
+        keep_turn: bool = False,
+        may_be_empty: bool = False,
+    ) -> Compaction:
         """Return what a summarizer's answer makes of the view.
 
         Args:
             answer: what the summarizer returned.
             keep_at_least: keep so many of the newest messages, even if the answer does not.
+            run: the run in progress, whose question stays, answered or not.
+            keep_turn: whether that of the newest turn stays, where tools are called in it and
+                no run is in progress: what seems an answer may only tell what is called next.
+            may_be_empty: whether no message at all means that everything else is left out.
 
         The longest suffix of the history that ends the answer is *kept*, widened to whole
         groups; what the answer holds before it is the summary. A raw message among that brings
@@ -169,10 +219,14 @@ class Snapshot:
                 message twice or raw messages out of order, or has calls of its own.
         """
         messages = checked_answer(answer)
+        if not messages and not may_be_empty:
+            raise InvalidSummaryError("the summarizer returned an empty list")
         kept = self._count_kept(messages)
         cut = self._cut_before(max(kept, min(keep_at_least, len(self._given))))
         block = self._block(messages[: len(messages) - kept], kept, cut)
-        self._keep_question(block, cut)
+        self._keep_questions(block, cut, self._question_of(run, keep_turn=keep_turn))
+        self._keep_awaited(block, cut, None if run is None else run.id)
+        block = self._without_orphans(block)
         summarized = self._given[: len(self._given) - kept][-1:]
         told = max((self.tail[index].position or 0 for index in summarized), default=0)
         return attrs.evolve(self._outcome(block, cut), told=told)
@@ -186,7 +240,7 @@ class Snapshot:
             if raw.id != answer.id and not raw.same_payload(answer):
                 break
             kept += 1
-        if kept == len(messages) and is_rewritten(self.tail[self._given[-kept]], messages[0]):
+        if 0 < kept == len(messages) and is_rewritten(self.tail[self._given[-kept]], messages[0]):
             return kept - 1  # nothing else in the answer can be the summary
         return kept
 
@@ -194,7 +248,9 @@ class Snapshot:
         if kept == len(self._given):
             return 0
         # The newest message may not have been answered, or even read: it is never summarized.
-        return turns.safe_start(self.tail, self._given[-max(kept, 1)])
+        wanted = self._given[-max(kept, 1)]
+        starts = [group.start for group in self._groups]
+        return starts[bisect_right(starts, wanted) - 1]
 
     def _block(
         self, before: Sequence[ConversationMessage], kept: int, cut: int
@@ -238,18 +294,91 @@ class Snapshot:
                     found.update((member.id, members) for member in members)
         return found
 
-    def _keep_question(self, block: list[ConversationMessage], cut: int) -> None:
-        """Put questions that are still being worked on into the block if the cut drops them."""
+    @cached_property
+    def _verbatim(self) -> tuple[list[ConversationMessage], int]:
+        """The raw messages that are shown verbatim, and how many of them precede the tail."""
         raw = [message for message in self._before_tail if message.position is not None]
-        verbatim = [*raw, *self.tail]
-        shown = {message.id for message in block}
-        shown.update(self.tail[index].id for index in self._withheld)
+        return [*raw, *self.tail], len(raw)
+
+    def _keep_questions(
+        self, block: list[ConversationMessage], cut: int, work: range | None
+    ) -> None:
+        """Put questions that are worked on into the block if the cut drops them."""
+        verbatim, before = self._verbatim
+        # A question whose newest part is kept anyway counts among them, and costs nothing.
         for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
-            if question.stop > len(raw) + cut:
-                continue  # its newest part is kept anyway
-            for message in verbatim[question.start : question.stop][-_QUESTION_MESSAGES:]:
-                if message.id not in shown:
-                    block.insert(_place(block, message), message)
+            if question.stop <= before + cut:
+                self._keep(
+                    block, verbatim[question.start : question.stop][-_QUESTION_MESSAGES:], cut
+                )
+        if work is not None:
+            self._keep(block, verbatim[work.start : work.stop][:_QUESTION_MESSAGES], cut)
+
+    def _question_of(self, run: OpenRun | None, *, keep_turn: bool) -> range | None:
+        """The first user messages of a run, else of the newest turn that calls tools."""
+        verbatim, _ = self._verbatim
+        if run is not None:
+            asked = [
+                index
+                for index, message in enumerate(verbatim)
+                if message.run_id == run.id and turns.asks(message)
+            ]
+            own = [index for index in asked if (verbatim[index].position or 0) > run.start]
+            if asked:
+                first = stop = own[0] if own else asked[-1]
+                while stop < len(verbatim) and turns.asks(verbatim[stop]):
+                    stop += 1
+                return range(first, stop)
+        return turns.working_turn(verbatim) if keep_turn or run is not None else None
+
+    def _keep_awaited(
+        self, block: list[ConversationMessage], cut: int, run_id: str | None
+    ) -> None:
+        """Put calls into the block whose results are kept, or may still come to another run."""
+        verbatim, before = self._verbatim
+        old = verbatim[: before + cut]
+        called = {
+            name: index for index, old_one in enumerate(old) for name in facts_of(old_one).calls
+        }
+        kept = [facts_of(message) for message in self.tail[cut:]]
+        again = {name for facts in kept for name in facts.calls}
+        answered = {called.get(name or "") for facts in kept for name in {*facts.results} - again}
+        newest_of_run = {message.run_id: index for index, message in enumerate(verbatim)}
+        dead = {site.index for site in turns.dead_calls(verbatim)}
+        needed: list[turns.Group] = []
+        waiting: list[turns.Group] = []
+        for group in turns.group(old) if answered - {None} or dead else ():
+            members = range(group.start, group.stop)
+            run = old[group.start].run_id
+            if not answered.isdisjoint(members):
+                needed.append(group)
+            elif run not in (None, run_id) and newest_of_run[run] in members:
+                waiting += [] if dead.isdisjoint(members) else [group]
+        for group in (*needed, *waiting[-_AWAITED:]):
+            self._keep(block, old[group.start : group.stop], cut)
+
+    def _without_orphans(self, block: list[ConversationMessage]) -> list[ConversationMessage]:
+        called = {name for message in self.head for name in facts_of(message).calls}
+        found: list[ConversationMessage] = []
+        for message in block:
+            facts = facts_of(message)
+            if not facts.is_orphan(called):
+                found.append(message)
+                called.update(facts.calls)
+        return found
+
+    def _keep(
+        self,
+        block: list[ConversationMessage],
+        messages: Sequence[ConversationMessage],
+        cut: int,
+    ) -> None:
+        """Put messages into the block, each where it belongs, that the cut would drop."""
+        shown = {message.id for message in (*block, *self.tail[cut:])}
+        shown.update(self.tail[index].id for index in self._withheld)
+        for message in messages:
+            if message.id not in shown:
+                block.insert(_place(block, message), message)
 
     def _outcome(self, block: list[ConversationMessage], cut: int) -> Compaction:
         shown = {message.id for message in block}

@@ -116,18 +116,3 @@ class SummarizerTimeoutError(SummarizerError):
 
 class InvalidSummaryError(SummarizerError):
     """A summarizer returned something that is not a usable summary."""
-
-
-def wrong_type(value: object, wanted: type) -> str:
-    """Say what a value is and what it should be: ``"dict, not ConversationMessage"``.
-
-    Classes are named with their modules: other libraries have some of the same name.
-    """
-    kind = type(value)
-    if kind.__module__ == "builtins":
-        return f"{kind.__qualname__}, not {wanted.__qualname__}"
-    return f"{_dotted(kind)}, not {_dotted(wanted)}"
-
-
-def _dotted(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"

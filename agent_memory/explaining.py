@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
@@ -10,10 +11,13 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import SummaryRecord
 
-Standing: TypeAlias = Literal["verbatim", "pinned", "covered", "repaired", "retracted"]
+Standing: TypeAlias = Literal[
+    "verbatim", "pinned", "covered", "held_back", "repaired", "retracted"
+]
 """How a raw message stands in the view: shown as it is in its place, shown in the head, only
-through a summary, left out or changed so that the provider accepts the view, or not shown any
-more because a note in the log retracts it."""
+through a summary, held back since it answers a call that is not in the view (the next summarizer
+is given it), left out or changed so that the provider accepts the view, or not shown any more
+because a note in the log retracts it."""
 
 
 @attrs.frozen
@@ -61,6 +65,7 @@ def explain(
     *,
     head: Sequence[ConversationMessage] = (),
     reach: int = 0,
+    held_back: Collection[str] = (),
     retracted: Collection[str] = (),
 ) -> Explanation:
     """Say of each raw message how it stands in the view.
@@ -72,6 +77,7 @@ def explain(
         records: its summary records, oldest first.
         head: the messages shown first.
         reach: the position up to which a summary stands for what is not shown.
+        held_back: the ids of the messages after it that the view holds back.
         retracted: the ids of the messages that a note retracts.
     """
     in_head = {message.id for message in head}
@@ -82,16 +88,20 @@ def explain(
             return "retracted"
         if message.id in in_head:
             return "pinned"
+        if message.id in held_back:
+            return "held_back"
         if shown.get(message.id) == message:
             return "verbatim"
         return "covered" if (message.position or 0) <= reach else "repaired"
 
+    kept = [{message.id for message in (*r.head, *r.summary)} for r in records]
+    reached = [record.position for record in records]
+
     def summary_of(message: ConversationMessage) -> str | None:
-        for record in records:
-            if record.position >= (message.position or 0):
-                kept = (*record.head, *record.summary)
-                if all(message.id != other.id for other in kept):
-                    return record.id
+        # Each record reaches further than the one before it.
+        for index in range(bisect_left(reached, message.position or 0), len(records)):
+            if message.id not in kept[index]:
+                return records[index].id
         return None
 
     explained: list[ExplainedMessage] = []

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from agent_memory import turns
 from agent_memory.compaction import Compaction, Snapshot
+from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import is_outdated, retracted_ids, retraction_of
@@ -19,7 +20,9 @@ _Present: TypeAlias = Callable[[list[ConversationMessage]], list[ConversationMes
 class ChatView:
     """The view of one chat: head + block + tail; see :mod:`agent_memory.compaction`.
 
-    Between compactions it only grows at its end. It does no I/O and takes no lock.
+    Between compactions it only grows at its end. It does no I/O and takes no lock. Once
+    something is covered, results whose call is not in the view are held back: they stay in the
+    tail, for the next summarizer, and are not shown.
 
     Attributes:
         floor: the chat's floor that this view belongs to.
@@ -45,9 +48,11 @@ class ChatView:
     """
 
     __slots__ = (
+        "_called",
         "_count",
         "_estimate",
         "_fixed",
+        "_held_back",
         "_leading",
         "_present",
         "_shown",
@@ -90,6 +95,8 @@ class ChatView:
         self.block: tuple[ConversationMessage, ...] = ()
         self._tail: list[ConversationMessage] = []
         self._shown: list[ConversationMessage] = []
+        self._called: set[str] = set()
+        self._held_back: dict[str, ConversationMessage] = {}
         self._leading = 0
         self._windows: dict[int, list[ConversationMessage]] = {}
 
@@ -139,6 +146,11 @@ class ChatView:
     def tail(self) -> Sequence[ConversationMessage]:
         """The raw messages after `reach`."""
         return self._tail
+
+    @property
+    def held_back(self) -> Sequence[ConversationMessage]:
+        """The messages of the tail that are not shown: results whose call is not in the view."""
+        return [*self._held_back.values()]
 
     @property
     def size(self) -> int:
@@ -192,8 +204,19 @@ class ChatView:
         elif self._count is not None:
             self._measure(message, self._count(message), believe=believe)
         self._tail.append(message)
-        self._shown.append(message)
-        self._windows.clear()
+        if self._is_shown(message):
+            self._shown.append(message)
+            self._windows.clear()
+
+    def _is_shown(self, message: ConversationMessage) -> bool:
+        if self._is_fresh:
+            return True
+        facts = facts_of(message)
+        if facts.is_orphan(self._called):
+            self._held_back[message.id] = message
+            return False
+        self._called.update(facts.calls)
+        return True
 
     def _measure(self, message: ConversationMessage, estimate: int, *, believe: bool) -> None:
         """Count a message; a report tells of everything up to it, and of a fixed part.
@@ -233,6 +256,14 @@ class ChatView:
         """Whether the view ends in a tool exchange that still waits for results."""
         return turns.is_open(self._tail)
 
+    @property
+    def closed(self) -> tuple[int, int]:
+        """The size and the tokens of the view without an exchange at its end that waits."""
+        length = turns.open_length(self._tail)
+        waiting = self._tail[len(self._tail) - length :] if self._count is not None else ()
+        tokens = sum(map(self._count, waiting)) if self._count is not None else 0
+        return self.size - length, self.tokens - tokens
+
     def splice(self, snapshot: Snapshot, compaction: Compaction, record_id: str | None) -> None:
         """Replace the prefix that `compaction` was made from; what came since stays.
 
@@ -266,7 +297,9 @@ class ChatView:
 
     def _rebuild(self) -> None:
         self._leading = turns.leading_system(self._tail) if self._is_fresh else 0
-        self._shown = [*self.head, *self.block, *self._tail]
+        self._held_back.clear()
+        self._called = {name for m in (*self.head, *self.block) for name in facts_of(m).calls}
+        self._shown = [*self.head, *self.block, *filter(self._is_shown, self._tail)]
         self._windows.clear()
         if self._count is not None:
             estimate = sum(map(self._count, (*self.block, *self._tail[self._leading :])))
@@ -297,7 +330,7 @@ class ChatView:
     def _window(self, limit: int) -> list[ConversationMessage]:
         leading = self._leading
         head, block = [*self.head, *self._tail[:leading]], list(self.block)
-        rest = self._tail[leading:]
+        rest = [m for m in self._tail[leading:] if m.id not in self._held_back]
         # In a chat of system messages alone, or one whose tail was retracted, others are newest.
         if not rest:
             rest, block = block, rest

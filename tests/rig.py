@@ -11,6 +11,7 @@ from agent_memory import (
     SummarizingChatStorage,
 )
 from agent_memory.compaction import Snapshot
+from agent_memory.exchanges import facts_of
 from agent_memory.providers import parts
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
 
@@ -171,7 +172,32 @@ def violations(view, raw, *, covered_before=()):
     covered = {name for message in made for name in witnessed(message)} | set(covered_before)
     found += [f"{name} is deleted and summarized" for name in covered - living.keys()]
     lost = living.keys() - covered - {message.id for message in shown}
+    if covered:
+        lost -= {message.id for message in held_back(view, raw)}
     return sorted({*found, *(f"{name} is lost" for name in lost)}) + disorder(shown)
+
+
+def held_back(view, raw):
+    """The messages of the log that are not shown since they answer calls that are not, either."""
+    shown = {message.id for message in view}
+    called = {name for m in view if m.position is None for name in facts_of(m).calls}
+    found = []
+    for message in raw:
+        if message.id in shown:
+            called.update(facts_of(message).calls)
+        elif facts_of(message).is_orphan(called):
+            found.append(message)
+    return found
+
+
+def orphans(view):
+    """The messages of a view that answer calls, none of which is in it before them."""
+    called = set()
+    found = []
+    for message in view:
+        found += [message] if facts_of(message).is_orphan(called) else []
+        called.update(facts_of(message).calls)
+    return found
 
 
 def disorder(shown):

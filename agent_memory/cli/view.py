@@ -38,6 +38,7 @@ _WORDS: Final = {
     "verbatim": "as it is",
     "pinned": "as it is, in front",
     "repaired": "left out or changed, for the provider",
+    "held_back": "held back: the call it answers is not in the view",
 }
 
 
@@ -118,8 +119,8 @@ def _said(message: ConversationMessage) -> list[str]:
 def _seen(stretch: Stretch) -> Text:
     if stretch.is_shown:
         return Text(_WORDS[stretch.standing], style="green")
-    if stretch.standing == "repaired":
-        return Text(_WORDS["repaired"], style="red")
+    if stretch.standing in ("repaired", "held_back"):
+        return Text(_WORDS[stretch.standing], style="red")
     return Text(f"through summary {stretch.number or '(not kept)'}", style="yellow")
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Literal
 
+from agent_memory.compaction import OpenRun
 from agent_memory.conversation.branching import fork
 from agent_memory.conversation.notes import counts_since_note, newest_note, total_usage
 from agent_memory.conversation.occupancy import inherited
@@ -25,7 +26,6 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.open_run import OpenRun
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
 from agent_memory.storage.summarizing.summary_maker import SummaryMaker
@@ -44,11 +44,16 @@ class ConversationManager:
 
     Args:
         storage: any store but a ``SummarizingChatStorage``: the manager summarizes itself.
-        summarizer: an object with ``summarize``, which decides itself by the context's tokens
-            (:class:`~agent_memory.LLMSummarizer`), or a function ``(history, keep_last)``,
-            asked when a view exceeds `trigger_at`; None for no summaries.
-        trigger_at: for a function: pairs of messages a view may have.
-        keep_last: for a function: pairs of messages it is asked to keep.
+        summarizer: an object with ``summarize`` (such as :class:`~agent_memory.LLMSummarizer`),
+            asked when the context exceeds `trigger_tokens`, or a function ``(history,
+            keep_last)``, asked when a view exceeds `trigger_at` too; None for no summaries.
+        trigger_at: for a function: pairs of messages a view may have (at least 2). Without a
+            limit of tokens also how many pairs a run in progress may have before it is divided.
+        keep_last: pairs of messages that a function is asked to keep (at least 1, below
+            `trigger_at`), and the least that is kept of a run that is divided.
+        trigger_tokens: how many tokens the context may hold, tools and system prompt included;
+            by default the `token_threshold` of the summarizer, if it has one above 0. Without
+            either an object decides itself, and is asked as the thread grows.
         token_counter: estimates tokens; by default a heuristic that errs high.
         fallback: another summarizer that stands in when the first one fails.
         summarizer_timeout: seconds a summarizer may take; None for no limit.
@@ -76,6 +81,7 @@ class ConversationManager:
         *,
         trigger_at: int = 20,
         keep_last: int = 2,
+        trigger_tokens: int | None = None,
         token_counter: TokenCounter | None = None,
         fallback: Summarizer | None = None,
         summarizer_timeout: float | None = 60.0,
@@ -101,7 +107,12 @@ class ConversationManager:
         self._shared = shared
         self._paces = Paces(_MOST_PACES)
         hooks = Hooks(on_event, before_compaction)
-        trigger = Trigger(trigger_at=trigger_at, keep_last=keep_last)
+        if trigger_tokens is None:
+            threshold = getattr(summarizer, "token_threshold", None)
+            trigger_tokens = threshold if type(threshold) is int and threshold > 0 else None
+        trigger = Trigger(
+            trigger_at=trigger_at, keep_last=keep_last, trigger_tokens=trigger_tokens
+        )
         limits = Limits(
             summarizer_timeout=summarizer_timeout,
             max_summary_tokens=max_summary_tokens,
@@ -119,7 +130,7 @@ class ConversationManager:
     def _made_with(
         self, maker: SummaryMaker, trigger: Trigger, hooks: Hooks, *, decides: bool
     ) -> Summarizing:
-        installer = SummaryInstaller(self._storage, self._lock, self._reader, trigger)
+        installer = SummaryInstaller(self._storage, self._lock, self._reader)
         return Summarizing(maker, installer, self._reader, trigger, decides, hooks)
 
     @property
@@ -161,7 +172,6 @@ class ConversationManager:
         recent = await self._load(buffer)
         view = await self._reader.current(buffer, check=False)
         run = OpenRun(run_id, _start_of(view, run_id))
-        buffer.run_start = run.start
         records = await self._records(key, view, recent)
         counts = _counts(view, recent)
         return ConversationRun(
@@ -258,9 +268,13 @@ def _repairing(
 
 
 def _start_of(view: ChatView, run_id: str) -> int:
-    """Return the position before a run: that of its block if the log ends with it already."""
+    """Return the position before a run: that of its block if the log ends with it already.
+
+    A summary may stand for a part of the run; its question is then verbatim in the view.
+    """
     start = view.last
-    for message in reversed(view.tail):
+    raw = [message for message in view.block if message.position is not None]
+    for message in reversed((*raw, *view.tail)):
         if message.run_id != run_id:
             break
         start = (message.position or 1) - 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
 
 import attrs
 
-from agent_memory.compaction import Snapshot
+from agent_memory.compaction import OpenRun, Snapshot
 from agent_memory.conversation.occupancy import Occupancy
-from agent_memory.conversation.pacing import Pace
+from agent_memory.conversation.pacing import ThreadPace
 from agent_memory.events import (
     Compacted,
     CompactionFailed,
@@ -23,18 +22,19 @@ from agent_memory.messages import Usage
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.open_run import OpenRun
-from agent_memory.storage.summarizing.policy import Trigger
+from agent_memory.storage.summarizing.policy import Trigger, quarter
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import Proposal, SummaryMaker
+from agent_memory.storage.summarizing.summary_maker import (
+    Proposal,
+    Request,
+    SummaryMaker,
+    off_loop,
+)
 from agent_memory.storage.summarizing.view_reader import ViewReader
 from agent_memory.telemetry import span
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
-
-_PAIR: Final = 2
-_WAITS: Final = {"superseded": 0, "not_yet": _PAIR}  # others wait for one limit
 
 
 @attrs.frozen
@@ -45,8 +45,9 @@ class Summarizing:
         maker: makes summaries.
         installer: stores them and puts them into the view.
         reader: reads the views.
-        trigger: when a function is asked, and how long to wait after attempts in vain.
-        decides: whether the summarizer itself decides by the context's tokens.
+        trigger: its tokens are the limit of the context; its messages the limit where there is
+            none.
+        decides: whether the summarizer itself decides where the context has no limit.
         hooks: asked before, and told afterwards.
     """
 
@@ -72,11 +73,11 @@ class _Attempt:
 
 
 class RunSummaries:
-    """Has the part before a run summarized, at most once in the run.
+    """Has the older part of a run's view summarized, as often as it grows too large.
 
     Args:
         tools: what all runs summarize with.
-        run: the run, which is never summarized.
+        run: the run. It stays whole, unless it exceeds the limit by itself.
         pace: what the thread's runs know of each other's attempts.
         record: of the summary that the run's view begins with, or None.
         bill: told what each attempt cost.
@@ -86,29 +87,36 @@ class RunSummaries:
         self,
         tools: Summarizing,
         run: OpenRun,
-        pace: Pace,
+        pace: ThreadPace,
         record: SummaryRecord | None,
         bill: Callable[[Usage], object],
     ) -> None:
         self._tools = tools
         self._run = run
         self._pace = pace
-        self._record = record
         self._bill = bill
-        self._is_done = False
         self._known = None if record is None else record.id
+        if record is not None and record.id != pace.record_id:
+            pace.record_id = record.id
+            self._wait_after(record)
 
     async def ask(self, buffer: Buffer, occupancy: Occupancy) -> Exception | None:
         """Ask the summarizer if it is time; return the error of a failed attempt."""
         await self._take_over(buffer, occupancy)
         view = buffer.view
-        if view is None or self._is_done or not self._pace.allows(view):
+        if view is None or not self._pace.is_free:
+            return None
+        reasons = self._reasons(view, occupancy)
+        if not reasons:
             return None
         snapshot = self._tools.maker.snapshot(view)
-        reason = self._reason(view, snapshot, occupancy)
-        if reason is None:
+        tokens = await off_loop(snapshot, lambda: occupancy.estimate(snapshot.history))
+        reason = self._pace.growth.chosen(reasons, view.size, tokens)
+        if reason is None or not self._may_cut(snapshot, view, reason):
             return None
-        self._pace.begin(view)
+        if buffer.view is not view or not self._pace.is_free:
+            return None  # another task came first
+        self._pace.begin(view.size, tokens)
         try:
             return await self._attempt(
                 _Attempt(buffer, view, buffer.generation, snapshot, reason, occupancy.tokens),
@@ -130,42 +138,45 @@ class RunSummaries:
         view = await self._tools.reader.current(buffer, check=False)
         record = await self._tools.reader.newest_record(buffer.key)
         if record is not None and record.id == view.record_id:
-            self._record = record
             occupancy.summarize(record)
 
     # ----------------------------------------------------------------------------- when
 
-    def _reason(self, view: ChatView, snapshot: Snapshot, occupancy: Occupancy) -> str | None:
-        """Why the summarizer is to be asked now; None if it is not."""
-        if len(snapshot.given_from(0)) == len(snapshot.given_after(self._run.start)):
-            return None  # there is nothing yet that it could summarize
-        if self._tools.decides:
-            return "context" if self._has_grown(snapshot, occupancy) else None
-        reason = self._tools.trigger.exceeded(view.size, 0)
-        if reason is None or not self._tools.maker.is_worth_it(view, reason):
-            return None
-        return reason if self._has_room(view) else None
+    def _reasons(self, view: ChatView, occupancy: Occupancy) -> list[str]:
+        """Why the summarizer may be asked now; empty if the view is within its limit."""
+        trigger = self._tools.trigger
+        if trigger.trigger_tokens is not None:
+            due = ["context"] if occupancy.tokens > trigger.trigger_tokens else []
+            too_many = not self._tools.decides and "trigger_at" in trigger.exceeded(view.size, 0)
+            return [*due, "trigger_at"] if too_many else due
+        return ["context"] if self._tools.decides else trigger.exceeded(view.size, 0)
 
-    def _has_grown(self, snapshot: Snapshot, occupancy: Occupancy) -> bool:
-        """Whether the context has grown by half since the last summary.
+    def _may_cut(self, snapshot: Snapshot, view: ChatView, reason: str) -> bool:
+        """Whether something before the run, or of one that is long, may be summarized."""
+        if not self._tools.maker.is_worth_it(view, reason):
+            return False
+        own = snapshot.given_after(self._run.start)
+        if len(own) < len(snapshot.given_from(0)):
+            return True
+        trigger = self._tools.trigger
+        is_long = trigger.trigger_tokens is not None or len(own) > trigger.messages
+        return is_long and snapshot.is_cuttable
 
-        Where what is kept exceeds the summarizer's limit by itself, every run would be answered
-        by a summary of the run before. A summary that says nothing, a window, costs nothing.
+    def _wait_after(self, record: SummaryRecord) -> None:
+        """Wait for growth after a summary: what is kept may exceed the limit by itself.
+
+        Asked again at once, it would be summarized in every round. What says nothing, a window,
+        costs nothing and may slide each time.
         """
-        record = self._record
-        if record is None or not record.summary:
-            return True
-        return 2 * occupancy.estimate(snapshot.history) >= 3 * record.tokens_after
-
-    def _has_room(self, view: ChatView) -> bool:
-        """Whether the last summary left room, or a whole limit of messages has come since."""
-        record, trigger = self._record, self._tools.trigger
-        if record is None:
-            return True
-        after, alone = record.messages_after, len(record.summary) <= 1
-        if after <= trigger.trigger_at or (after < trigger.messages and alone):
-            return True
-        return view.size >= after + trigger.messages
+        trigger, growth = self._tools.trigger, self._pace.growth
+        growth.begin(record.messages_after, record.tokens_after)
+        room = trigger.has_room(record.messages_after, len(record.summary))
+        least = max(quarter(trigger.trigger_tokens) or 0, record.tokens_after // 2)
+        growth.summarized(
+            record.tokens_after,
+            0 if room else trigger.messages,
+            least if record.summary else 0,
+        )
 
     # ------------------------------------------------------------------------------ how
 
@@ -177,6 +188,9 @@ class RunSummaries:
                 attributes["agent_memory.compaction.outcome"] = type(event).__name__
             if isinstance(event, Compacted):
                 occupancy.summarize(event.record)
+                limit = self._tools.trigger.trigger_tokens
+                if limit is not None and occupancy.tokens > limit:
+                    self._warn(attempt, "still_over", occupancy.tokens)
         except Exception as failure:  # noqa: BLE001  whatever it is, the run goes on
             error, event = failure, self._failed(attempt, failure)
         if not isinstance(event, CompactionSkipped) or event.reason != "not_yet":
@@ -191,19 +205,18 @@ class RunSummaries:
         )
         if not await self._tools.hooks.allows(request):
             return "vetoed"
-        return await self._tools.maker.propose(
-            attempt.buffer,
-            attempt.view,
-            attempt.snapshot,
-            attempt.reason,
+        asked = Request(
+            view=attempt.view,
+            snapshot=attempt.snapshot,
+            reason=attempt.reason,
             context_tokens=attempt.context_tokens,
             run=self._run,
             bill=self._bill,
         )
+        return await self._tools.maker.propose(attempt.buffer, asked)
 
     async def _install(self, attempt: _Attempt, made: Proposal | str) -> Event:
-        """Put a proposal into the view; a run is content with one answer."""
-        self._is_done = made not in ("not_yet", "vetoed")
+        """Put a proposal into the view."""
         if isinstance(made, str):
             return self._skipped(attempt, made)
         event = await self._tools.installer.install(
@@ -211,29 +224,42 @@ class RunSummaries:
         )
         if event is None:
             return self._skipped(attempt, "superseded")
-        self._pace.answered(0)
-        self._record = event.record
+        self._wait_after(event.record)
         self._known = self._pace.record_id = event.record.id
         return event
 
     def _skipped(self, attempt: _Attempt, reason: str) -> CompactionSkipped:
-        self._pace.answered(_WAITS.get(reason, self._tools.trigger.messages))
+        trigger, growth = self._tools.trigger, self._pace.growth
+        limit = trigger.trigger_tokens
+        if reason == "more_tokens":
+            growth.failed(trigger, limit)
+        elif reason == "nothing_to_gain" and limit is None and self._tools.decides:
+            # An application's own: it may have an answer for one pair more, as after "not yet".
+            growth.skipped("not_yet", trigger, limit)
+        else:
+            growth.skipped(reason, trigger, limit)
+        if limit is not None or not self._tools.decides:
+            self._warn(attempt, reason, attempt.context_tokens)
         return CompactionSkipped(
             key=attempt.buffer.key,
             reason=reason,
             messages=attempt.view.size,
-            retry_after=self._pace.wait,
+            retry_after=growth.wait,
             duration=time.monotonic() - attempt.started,
         )
+
+    def _warn(self, attempt: _Attempt, reason: str, tokens: int) -> None:
+        self._pace.overdue.tell(attempt.buffer.key, reason, attempt.view.size, tokens)
 
     def _failed(self, attempt: _Attempt, error: Exception) -> CompactionFailed:
         key = attempt.buffer.key
         _log.warning("no new summary of %s; its messages are stored: %s", key, error)
-        self._pace.failed(self._tools.trigger)
+        trigger = self._tools.trigger
+        self._pace.growth.failed(trigger, trigger.trigger_tokens)
         return CompactionFailed(
             key=key,
             error=error,
             messages=attempt.view.size,
-            retry_after=self._pace.wait,
+            retry_after=self._pace.growth.wait,
             duration=time.monotonic() - attempt.started,
         )

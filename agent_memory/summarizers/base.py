@@ -77,10 +77,15 @@ def summary_body(message: ConversationMessage) -> str:
 
 
 def _messages(value: object) -> Any:
+    if value is None:
+        return ()
     # A text stays one until the whole result is known, see __attrs_post_init__.
     if isinstance(value, str):
         if not value.strip():
-            raise InvalidSummaryError("the summary is blank; return None to summarize nothing")
+            raise InvalidSummaryError(
+                "the summary is blank; pass None to leave messages out without a summary, or "
+                "return None instead of a SummaryResult to change nothing"
+            )
         return value
     if isinstance(value, ConversationMessage):
         return (value,)
@@ -131,11 +136,14 @@ class SummaryResult:
     Args:
         summary: a text, a message, or several messages that stand for everything that is not
             kept. A text becomes one message of role ``user`` under the title
-            :data:`SUMMARY_TITLE`, in the shape of the newest kept message. ``()`` is no summary
-            at all: what is not kept is only left out.
-        messages_to_keep: the newest messages, as they were given.
-        last_summarized_run_id: the newest run that is summarized as a whole, or None where
-            the cut lies within a run or the history has no runs.
+            :data:`SUMMARY_TITLE`, in the shape of the newest kept message. None, or ``()``, is
+            no summary at all: what is not kept is only left out.
+        messages_to_keep: the newest messages, as they were given. Whoever holds the summarizer
+            keeps its own least, and the newest exchange whole, even if these are fewer.
+        last_summarized_run_id: the newest run that is summarized as a whole: what follows the
+            last block of that run stays, even if `messages_to_keep` holds less. None where the
+            cut lies within a run or the history has no runs. An id that no message of the
+            history has is a failure.
         summary_id: names the summary; generated where it is empty.
         usage: what the summary cost, or None where that is unknown.
 
@@ -143,7 +151,7 @@ class SummaryResult:
         InvalidSummaryError: the summary is blank, or something is not as said above.
     """
 
-    summary: tuple[ConversationMessage, ...] = attrs.field(converter=_messages)
+    summary: tuple[ConversationMessage, ...] = attrs.field(default=None, converter=_messages)
     messages_to_keep: tuple[ConversationMessage, ...] = attrs.field(default=(), converter=_kept)
     last_summarized_run_id: str | None = attrs.field(default=None, validator=_optional_id)
     summary_id: str = attrs.field(default="", converter=_id_or_new)

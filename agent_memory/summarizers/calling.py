@@ -8,11 +8,13 @@ import inspect
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from agent_memory.errors import SummarizerError, SummarizerTimeoutError
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import Summarizer, SummarizerObject
+from agent_memory.summarizers.bounds import KeepBounds
 
 
 class SummarizerCall:
@@ -27,6 +29,7 @@ class SummarizerCall:
         messages: the history; the summarizer gets a list of its own.
         keep_last: for a function: how many pairs of messages it should keep.
         context_tokens: for an object: how full the model's context is, in tokens.
+        bounds: for an object whose ``summarize`` takes them: how much it may keep.
     """
 
     def __init__(
@@ -36,11 +39,14 @@ class SummarizerCall:
         *,
         keep_last: int,
         context_tokens: int,
+        bounds: KeepBounds | None = None,
     ) -> None:
         function: Any = summarizer
         second = keep_last
         if isinstance(summarizer, SummarizerObject):
             function, second = summarizer.summarize, context_tokens
+            if bounds is not None and _takes(function, "bounds"):
+                function = partial(function, bounds=bounds)
         self._thread_result: Future[Any] | None = None
         if not _is_async(function):
             self._thread_result = _in_thread(function, list(messages), second)
@@ -51,8 +57,12 @@ class SummarizerCall:
     def done(self) -> bool:
         """Whether nothing of the call goes on any more."""
         in_thread = self._thread_result is not None and not self._thread_result.done()
-        # A loop that was closed under the task will never end it.
-        return (self._task.done() or self._task.get_loop().is_closed()) and not in_thread
+        # A loop that does not run any more, closed or not, will hardly end it.
+        return (self._task.done() or not self._task.get_loop().is_running()) and not in_thread
+
+    def when_done(self, tell: Callable[[], object]) -> None:
+        """Have something called when the task has ended, in its loop."""
+        self._task.add_done_callback(lambda _task: tell())
 
     async def answer(self, seconds: float | None) -> Any:
         """Wait for the answer.
@@ -85,7 +95,15 @@ class SummarizerCall:
         return self._task.result()
 
 
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # something built in tells nothing of its parameters
+        return False
+
+
 def _is_async(function: Callable[..., Any]) -> bool:
+    function = getattr(function, "func", function)  # of a partial
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  an instance with an async __call__
     )

@@ -38,27 +38,36 @@ def with_head(
     return [*history[:head], summarize(old, (recent or old)[-1]), *recent]
 
 
-def summarized_run(messages: Messages, cut: int) -> str | None:
-    """Return the run that ends where a history is cut; None if the cut lies within one."""
+def summarized_run(messages: Messages, cut: int, open_run: str | None = None) -> str | None:
+    """Return the run that ends where a history is cut; None if the cut lies within one.
+
+    Args:
+        messages: the history.
+        cut: where what is kept begins.
+        open_run: a run that is never at its end: messages of others may stand between its own.
+    """
     if not 0 < cut <= len(messages):
         return None
     run_id = messages[cut - 1].run_id
     goes_on = cut < len(messages) and messages[cut].run_id == run_id
-    return None if goes_on else run_id
+    return None if goes_on or run_id == open_run else run_id
+
+
+def run_starts(messages: Messages) -> list[int]:
+    """Return where the runs of a history begin; leading system messages and summaries are none."""
+    head = leading_system(messages)
+    while head < len(messages) and is_summary(messages[head]):
+        head += 1
+    return [head + block.start for block in runs(messages[head:])]
 
 
 def runs_cut(messages: Messages, keep_runs: int) -> int:
     """Return where the newest `keep_runs` runs begin, widened to a legal cut.
 
-    Leading system messages and summaries are no runs. 0 where there are no more runs than that.
+    0 where there are no more runs than that.
     """
-    head = leading_system(messages)
-    while head < len(messages) and is_summary(messages[head]):
-        head += 1
-    blocks = runs(messages[head:])
-    if len(blocks) <= keep_runs:
-        return 0
-    return safe_start(messages, head + blocks[-keep_runs].start)
+    starts = run_starts(messages)
+    return safe_start(messages, starts[-keep_runs]) if len(starts) > keep_runs else 0
 
 
 def run_of_summary(messages: Messages, summary_id: str) -> str | None:

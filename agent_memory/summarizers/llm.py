@@ -18,7 +18,14 @@ from agent_memory.summarizers.base import (
     summary_message,
     summary_role,
 )
-from agent_memory.summarizers.cutting import run_of_summary, runs_cut, split_at, summarized_run
+from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
+from agent_memory.summarizers.cutting import (
+    run_of_summary,
+    run_starts,
+    runs_cut,
+    split_at,
+    summarized_run,
+)
 from agent_memory.summarizers.folding import Folding
 from agent_memory.summarizers.retrying import Retry
 from agent_memory.summarizers.transcript import TranscriptLimits, entries_of
@@ -62,10 +69,13 @@ _SMALLEST_INPUT: Final = 1_000
 class LLMSummarizer:
     """Has a language model write the summary, and update the one it wrote before.
 
-    As an object it decides itself: it summarizes once the context holds more than
-    `token_threshold` tokens and there are more than `keep_recent_count` runs, and keeps the
-    newest runs whole. (Runs are blocks of one ``run_id``; a chat without any is grouped by the
-    user's turns.) As an async function ``(history, keep_last)`` it summarizes whenever called.
+    Whoever holds it decides when: a wrapper by its triggers, a manager by its `trigger_tokens`
+    or else by the `token_threshold` given here. Used alone, it summarizes once the context
+    holds more than `token_threshold` tokens. It keeps the newest runs whole, as far as they
+    leave room under the holder's trigger. (Runs are blocks of one ``run_id``; a chat without
+    any is grouped by the user's turns.) A run that exceeds the trigger by itself is divided
+    between complete tool exchanges. As an async function ``(history, keep_last)`` it summarizes
+    whenever called.
 
     What the model gets is a transcript, see :mod:`agent_memory.summarizers.transcript`, and
     the summary before, as the text to be updated. A history longer than `max_input_tokens` is
@@ -77,9 +87,11 @@ class LLMSummarizer:
         instruction: what the model is told to do; a text, or a (sync or async) function that
             gives one, called for each summary.
         token_threshold: tokens in the context that must be exceeded. 0, the default, leaves
-            the decision to who asks, as a wrapper with a trigger of its own does; give a
-            figure well below the model's window where this summarizer decides alone.
-        keep_recent_count: how many of the newest runs to keep, at least 1.
+            the decision to who asks; give a figure well below the model's window for a
+            ``ConversationManager``. A wrapper, which has triggers of its own, does not look at it.
+        keep_recent_count: how many of the newest runs to keep, at least 1. None keeps no more
+            than the wrapper's `keep_last`, and 5 runs in a manager or alone. As many are kept
+            as leave the view under half of the holder's trigger.
         parameters: passed to the model with each request, such as ``{"temperature": 0}``.
             ``max_output_tokens`` is twice `max_summary_tokens` unless given; models that
             reason need more.
@@ -103,7 +115,7 @@ class LLMSummarizer:
         llm: ChatModel | ModelFunction,
         instruction: Instruction = DEFAULT_INSTRUCTION,
         token_threshold: int = 0,
-        keep_recent_count: int = 5,
+        keep_recent_count: int | None = None,
         parameters: Mapping[str, Any] | None = None,
         *,
         max_input_tokens: int = 50_000,
@@ -115,11 +127,12 @@ class LLMSummarizer:
         retry: Retry | None = None,
     ) -> None:
         _check_int("token_threshold", token_threshold, 0)
-        _check_int("keep_recent_count", keep_recent_count, 1)
+        if keep_recent_count is not None:
+            _check_int("keep_recent_count", keep_recent_count, 1)
         _check_int("max_summary_tokens", max_summary_tokens, 50)
         _check_int("max_input_tokens", max_input_tokens, max_summary_tokens + _SMALLEST_INPUT)
         self._instruction = instruction
-        self._token_threshold = token_threshold
+        self.token_threshold: Final = token_threshold
         self.keep_recent_count = keep_recent_count
         self._role = summary_role(role)
         self._limits = limits or TranscriptLimits()
@@ -134,31 +147,48 @@ class LLMSummarizer:
         )
 
     async def summarize(
-        self, messages: list[ConversationMessage], context_tokens: int
+        self,
+        messages: list[ConversationMessage],
+        context_tokens: int,
+        *,
+        bounds: KeepBounds | None = None,
     ) -> SummaryResult | None:
         """Return the summary of all but the newest runs; None for "not yet".
 
         Args:
             messages: the history, oldest first, an earlier summary included.
             context_tokens: how full the model's context is, in tokens.
+            bounds: how much may be kept, from whoever has decided that it is time; None where
+                this summarizer decides alone.
 
         Raises:
             ModelError: the model gave no usable answer; ``usage`` tells what that cost.
         """
-        if context_tokens <= self._token_threshold:
+        if bounds is None and context_tokens <= self.token_threshold:
             return None
-        cut = runs_cut(messages, self.keep_recent_count)
+        cut = self._cut(messages, bounds)
         old, recent = split_at(messages, cut)
-        if all(is_summary(message) for message in old):
+        if all(map(is_summary, old)) or not (bounds is None or bounds.leaves(cut)):
             return None
         summary, usage = await self._summary(old, messages)
         return SummaryResult(
             summary,
             recent,
-            last_summarized_run_id=summarized_run(messages, cut),
+            last_summarized_run_id=summarized_run(
+                messages, cut, bounds.run_id if bounds else None
+            ),
             summary_id=summary.id,
             usage=usage,
         )
+
+    def _cut(self, messages: list[ConversationMessage], bounds: KeepBounds | None) -> int:
+        """Return where what is kept begins."""
+        if bounds is None:
+            return runs_cut(messages, self.keep_recent_count or DEFAULT_KEEP_RUNS)
+        keep = self.keep_recent_count or bounds.keep_runs
+        wanted = len(messages) if keep is None else runs_cut(messages, keep)
+        most = self._folding.max_summary_tokens
+        return bounds.cut(wanted, run_starts(messages), summary=most)
 
     async def __call__(
         self, history: list[ConversationMessage], keep_last: int

@@ -5,24 +5,26 @@ from __future__ import annotations
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import SummaryResult
-from agent_memory.summarizers.cutting import split_at, summarized_run
+from agent_memory.summarizers.bounds import KeepBounds
+from agent_memory.summarizers.cutting import run_starts, runs_cut, split_at, summarized_run
 from agent_memory.turns import leading_system, safe_start
 
 
 class SlidingWindowSummarizer:
-    """Keeps the newest messages and shows nothing of the older ones. No model, no summary.
+    """Keeps the newest runs whole and shows nothing of the older ones. No model, no summary.
 
-    The window is at least `keep_count` messages long: it is widened to where the history may
-    be cut, so that no tool call is parted from its results. The raw messages stay in the store.
+    Runs are blocks of one ``run_id``; a chat without any is grouped by the user's turns. The
+    raw messages stay in the store. Whoever holds it may keep less than `keep_count` runs where
+    these alone exceed its trigger, down to the newest exchanges of a single one.
 
     Args:
-        keep_count: how many messages to keep; less than 1 counts as 1.
+        keep_count: how many of the newest runs to keep; less than 1 counts as 1.
 
     Raises:
         InvalidRequestError: `keep_count` is no int.
     """
 
-    def __init__(self, keep_count: int) -> None:
+    def __init__(self, keep_count: int = 1) -> None:
         if type(keep_count) is not int:
             raise InvalidRequestError(f"keep_count must be an int, not {keep_count!r}")
         self.keep_count = max(keep_count, 1)
@@ -37,24 +39,29 @@ class SlidingWindowSummarizer:
             keep_last: pairs that are asked for; the longer of the two windows wins.
         """
         head = leading_system(history)
-        cut = self._cut(history, max(self.keep_count, 2 * keep_last))
+        asked = safe_start(history, max(len(history) - 2 * keep_last, 0))
+        cut = min(runs_cut(history, self.keep_count), asked)
         return [*history[:head], *history[max(cut, head) :]]
 
     def summarize(
-        self, messages: list[ConversationMessage], context_tokens: int
+        self,
+        messages: list[ConversationMessage],
+        context_tokens: int,
+        *,
+        bounds: KeepBounds | None = None,
     ) -> SummaryResult | None:
         """Return the window as what is to be kept; None where it holds everything.
 
         Args:
             messages: the history, oldest first.
             context_tokens: not looked at; whoever asks has decided that it is time.
+            bounds: how much may be kept; None for `keep_count` runs, however long they are.
         """
-        cut = self._cut(messages, self.keep_count)
+        cut = runs_cut(messages, self.keep_count)
+        run_id = None
+        if bounds is not None:
+            cut, run_id = bounds.cut(cut, run_starts(messages), share=1), bounds.run_id
         old, recent = split_at(messages, cut)
-        if not old:
+        if not old or not (bounds is None or bounds.leaves(cut)):
             return None
-        return SummaryResult((), recent, last_summarized_run_id=summarized_run(messages, cut))
-
-    @staticmethod
-    def _cut(messages: list[ConversationMessage], count: int) -> int:
-        return safe_start(messages, max(len(messages) - count, 0))
+        return SummaryResult(None, recent, summarized_run(messages, cut, run_id))

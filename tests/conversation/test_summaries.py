@@ -23,14 +23,24 @@ from rig import IDS, KEY, assistant, call, result, texts, user
 
 
 async def test_the_models_summary_takes_the_place_of_the_older_runs(storage, server, llm):
-    """Beyond the threshold; the newest runs stay as they are, and raw is whole."""
+    """Beyond the threshold; the newest runs stay as far as they leave room; raw is whole."""
     server.script(scripted.answer("They counted to ten."))
-    manager = ConversationManager(storage, llm())
-    seen = await turns(manager, 3)
-    assert heads(seen) == ["SUMMARY", "ask 2", "answer 2", "ask 3"]
+    manager = ConversationManager(storage, llm(token_threshold=1_400))
+    seen = await turns(manager, 7)
+    assert heads(seen) == ["SUMMARY", "ask 6", "answer 6", "ask 7"]
     assert "They counted to ten." in text_of(seen[0])
-    assert "ask 1" in server.requests[0].transcript
-    assert len(await storage.fetch_chat(*IDS)) == 6
+    (request,) = server.requests
+    assert "ask 1" in request.transcript
+    assert "ask 6" not in request.transcript
+    assert len(await storage.fetch_chat(*IDS)) == 14
+
+
+async def test_a_wish_to_keep_runs_never_stops_a_summary_that_is_due(storage, server, llm):
+    """Two runs are to be kept, and there are but two: the older one goes all the same."""
+    manager = ConversationManager(storage, llm(token_threshold=100))
+    seen = await turns(manager, 2)
+    assert heads(seen) == ["SUMMARY", "ask 2"]
+    assert len(server.requests) == 1
 
 
 async def test_the_summarizer_is_given_the_history_and_the_run(storage):
@@ -196,11 +206,11 @@ async def test_a_function_has_the_triggers_of_the_wrapper(storage):
 
 async def test_a_window_slides_in_every_run(storage):
     """It costs nothing, so that it need not wait for the thread to grow."""
-    manager = ConversationManager(storage, SlidingWindowSummarizer(9))
+    manager = ConversationManager(storage, SlidingWindowSummarizer(3))
     for number in range(1, 10):
         _, seen = await turn(manager, f"{number} {LONG}")
-        assert len(seen) == min(9, 2 * number - 1)
-    assert heads(seen)[0] == "ask 5"
+        assert len(seen) == min(5, 2 * number - 1)
+    assert heads(seen)[0] == "ask 7"
 
 
 async def test_an_extract_serves_as_a_summary(storage):

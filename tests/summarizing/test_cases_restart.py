@@ -96,7 +96,7 @@ async def test_pairs_of_bytes_and_odd_texts_survive_a_restart_in_the_view(reopen
     """The summary and the head are as faithful as the log."""
     odd = [{"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}, {"text": "\ud800 \x00"}]
     rig = Rig(reopen(), summarizer=ScriptedSummarizer([lambda h, k: [user(odd), *h[-2:]]]))
-    await rig.save(user(odd, id="pin", pinned=True), *dialogue(8))
+    await rig.save(user(odd, id="pin", pinned=True), user(odd), user(odd), *dialogue(8))
     shown = await rig.view()
     assert await Rig(reopen()).view() == shown
 

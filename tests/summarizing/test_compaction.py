@@ -141,7 +141,7 @@ def test_c28_a_chat_of_exchanges_alone_can_be_cut_between_them():
 def test_an_exchange_that_is_still_open_is_never_cut_off():
     """Its results are yet to come; a summary of everything leaves it in the tail."""
     tail = placed([*dialogue(4), call("a", "b", id="calls"), result("a", id="result a")])
-    assert after(snapshot_of(tail), [summary()]) == ["S", "calls", "result a"]
+    assert after(snapshot_of(tail), [summary()]) == ["S", "m3", "calls", "result a"]
 
 
 def test_a_raw_message_from_the_middle_brings_its_whole_exchange(tail):

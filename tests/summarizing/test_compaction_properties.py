@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent_memory import ConversationMessage, InvalidSummaryError, LogSlice, SummaryRecord
 from agent_memory.view import ChatView
 from histories import histories, mixtures
-from rig import disorder, names, placed, torn, user
+from rig import disorder, names, orphans, placed, torn, user
 
 
 def answers(draw, history):
@@ -40,20 +40,23 @@ class Tracked:
 
     def compact(self, draw):
         snapshot = self.view.snapshot()
-        before = self.view.newest(None)
+        before, held = self.view.newest(None), self.view.held_back
         if not snapshot.history:
             return
         try:
-            compaction = snapshot.interpret(answers(draw, snapshot.history))
+            compaction = snapshot.interpret(
+                answers(draw, snapshot.history), keep_turn=draw(st.booleans(), label="keep turn")
+            )
         except InvalidSummaryError:
             assert self.view.newest(None) == before
             return
         if snapshot.fresh and not compaction.cut:
             return  # nothing would be replaced: no measure calls that a gain
         self.view.splice(snapshot, compaction, None)
-        gone = {m.id for m in before if m.position is not None} - set(
-            names(self.view.newest(None))
-        )
+        gone = {m.id for m in (*before, *held) if m.position is not None} - {
+            *names(self.view.newest(None)),
+            *names(self.view.held_back),
+        }
         assert gone <= set(names(snapshot.history))
         assert compaction.dropped == len(gone)
         self.covered |= gone
@@ -61,13 +64,18 @@ class Tracked:
     def check(self):
         view = self.view.newest(None)
         shown = [message for message in view if message.position is not None]
+        held_back = {message.id for message in self.view.held_back}
         assert len(set(names(shown))) == len(shown)
-        assert set(names(shown)) | self.covered == set(names(self.raw))
-        assert not set(names(shown)) & self.covered
+        assert set(names(shown)) | self.covered | held_back == set(names(self.raw))
+        assert not set(names(shown)) & (self.covered | held_back)
+        assert not held_back & self.covered
+        unpinned = [message for message in orphans(view) if message not in self.view.head]
+        assert self.view.reach == self.view.floor or not unpinned
         assert not disorder([*self.view.block, *self.view.tail])
         assert not disorder(self.view.head)
         assert not torn(view, self.raw)
-        assert not self.raw or self.raw[-1].id in names(shown)
+        newest = {self.raw[-1].id} if self.raw else set()
+        assert newest <= set(names(shown)) | held_back
 
     def check_restored(self):
         if self.view.reach == self.view.floor:

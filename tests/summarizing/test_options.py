@@ -195,7 +195,8 @@ async def test_strict_fetches_do_not_raise():
 async def test_a_fallback_stands_in_when_the_summarizer_fails(failure):
     """Whether it raises or answers with what is no summary."""
     rig = Rig(summarizer=ScriptedSummarizer([failure]), fallback=ExtractiveSummarizer())
-    view = await rig.active(7)
+    await rig.save(*(user(f"{text.content} " * 400) for text in dialogue(7)))
+    view = await rig.view()
     assert view[0].position is None
     assert rig.kinds() == ["Activated", "Compacted"]
     assert rig.events[-1].record.summarizer == "ExtractiveSummarizer"

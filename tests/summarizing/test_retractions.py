@@ -200,7 +200,7 @@ async def test_what_a_summary_tells_of_a_message_that_is_shown_as_well_is_void_t
     """A blind cut put half an exchange into the summary; the other half kept it in the tail."""
     rig = Rig(summarizer=ScriptedSummarizer(cut=blind_cut))
     await rig.save(*dialogue(6), call("a", id="call"), result("a", id="result"), user(id="end"))
-    assert names(await rig.view()) == ["S", "call", "result", "end"]
+    assert names(await rig.view()) == ["S", "m5", "call", "result", "end"]
     await retract_messages(rig.storage, KEY, ["call"])
     view = await rig.view()
     assert violations(view, visible((await rig.inner._read(KEY)).entries)) == []

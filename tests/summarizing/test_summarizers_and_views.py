@@ -72,10 +72,16 @@ async def test_a_lambda_around_an_async_function_is_awaited():
 
 async def test_a_sliding_window_needs_no_summary():
     """What is left out is covered by nothing; raw has it."""
-    rig = Rig(summarizer=SlidingWindowSummarizer(4))
-    assert names(await rig.active(9)) == ["m6", "m7", "m8", "m9"]
+    rig = Rig(summarizer=SlidingWindowSummarizer(2))
+    assert names(await rig.active(9)) == ["m7", "m8", "m9"]
     assert len(await rig.raw()) == 9
-    assert rig.events[-1].record.covered.count == 5
+    assert rig.events[-1].record.covered.count == 6
+
+
+async def test_a_window_longer_than_the_trigger_is_cut_to_it():
+    """What the window would keep never stops a summary that is due: six messages, no more."""
+    rig = Rig(summarizer=SlidingWindowSummarizer(30))
+    assert names(await rig.active(9)) == ["m5", "m6", "m7", "m8", "m9"]
 
 
 # ------------------------------------------------------------------------- the view

@@ -16,17 +16,19 @@ import attrs
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import retraction_of
+from agent_memory.storage.summarizing.overdue import Overdue
+from agent_memory.storage.summarizing.policy import Pace
 from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.view import ChatView
 
-_LOOK_AGAIN: Final = 1.0  # seconds; a loop that is closed tells nobody
+_LOOK_AGAIN: Final = 1.0  # seconds; a loop that is stopped or closed tells nobody
 
 
 async def wait_for_end(ended: Future[Any], is_dead: Callable[[], bool]) -> bool:
     """Wait for something that goes on in whichever loop; a cancellation ends the wait.
 
     Returns:
-        Whether it ended; not when its loop was closed under it.
+        Whether it ended; not when its loop was stopped or closed under it.
     """
     while not ended.done() and not is_dead():
         await asyncio.wait([asyncio.wrap_future(ended)], timeout=_LOOK_AGAIN)
@@ -47,8 +49,11 @@ class Flight:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the loop that carried it was closed under it."""
-        return self.task is not None and self.task.get_loop().is_closed()
+        """Whether its loop does not run any more: it counts as abandoned, and may be replaced.
+
+        Should the loop run again, what it brings is dropped where another took its place.
+        """
+        return self.task is not None and not self.task.get_loop().is_running()
 
     def cancel(self) -> None:
         """Give it up, in its own loop."""
@@ -70,8 +75,8 @@ class Load:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the loop that carried it was closed under it."""
-        return self.loop.is_closed()
+        """Whether the loop that carries it does not run any more."""
+        return not self.loop.is_running()
 
 
 @attrs.define(eq=False)
@@ -120,12 +125,9 @@ class Buffer:
         attempted: whether a first compaction has ended, or was not needed.
         flight: the compaction under way.
         calls: of summarizers; one may go on although its time is over.
-        failures: attempts that failed in a row.
-        waited_from: the newest position at the last attempt.
-        wait: new messages to wait for since then.
+        pace: how much has to come before the next attempt.
+        overdue: what was told of compactions that were due and did not happen.
         unsaved: the record of the view's block, while it could not be written.
-        run_start: where a run begins that is still being written, whose messages no summary may
-            stand for: records that reach beyond this position are not shown. None without one.
     """
 
     key: ChatKey
@@ -138,17 +140,16 @@ class Buffer:
     attempted: bool = False
     flight: Flight | None = None
     calls: tuple[SummarizerCall, ...] = ()
-    failures: int = 0
-    waited_from: int = 0
-    wait: int = 0
+    pace: Pace = attrs.field(factory=Pace)
+    overdue: Overdue = attrs.field(factory=Overdue)
     unsaved: SummaryRecord | None = None
-    run_start: int | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way that needs this very buffer."""
         loads = self.loading is not None and not self.loading.is_dead
-        return not loads and self.flight is None and all(call.done() for call in self.calls)
+        flies = self.flight is not None and not self.flight.is_dead
+        return not loads and not flies and all(call.done() for call in self.calls)
 
     @property
     def is_current(self) -> bool:
@@ -163,26 +164,30 @@ class Buffer:
         self.unsaved = None
         self.early.clear()
         self.generation += 1
-        self.failures = self.wait = self.waited_from = 0
+        self.pace, self.overdue = Pace(), Overdue()
 
     def retract(self) -> None:
         """Drop the view, which shows what was retracted, directly or in a summary."""
         self.void()
         self.attempted = False  # without its summary it may be long: who fetches waits for one
 
-    def may_show(self, record: SummaryRecord) -> bool:
-        """Whether a record stands for nothing of a run that is still being written."""
-        return self.run_start is None or record.position <= self.run_start
+    def begin_call(self, call: SummarizerCall) -> None:
+        """Note a call of a summarizer, until it has ended: it keeps its loop alive."""
+        self.calls = (*(other for other in self.calls if not other.done()), call)
+        call.when_done(self._forget_calls)
+
+    def _forget_calls(self) -> None:
+        self.calls = tuple(call for call in self.calls if not call.done())
 
     def mark_stale(self) -> None:
         """Have the log asked before the view is shown again: a save's answer was lost."""
         self.stale = True
 
-    def end_flight(self, error: Exception | None) -> None:
-        """Tell those who wait that the compaction under way has ended."""
-        flight, self.flight = self.flight, None
-        self.attempted = True
-        if flight is not None:
+    def end_flight(self, flight: Flight, error: Exception | None) -> None:
+        """Tell those who wait for a compaction that it has ended."""
+        if self.flight is flight:
+            self.flight = None
+        if not flight.ended.done():
             flight.ended.set_result(error)
 
     def saved(self, stored: LogSlice) -> None:

@@ -63,7 +63,7 @@ class ChatViews:
         self._buffers = Buffers(limits.max_buffers, self._note_evicted)
         count = None if trigger.trigger_tokens is None else counter.count
         self._reader = ViewReader(storage, self._buffers.lock, count, present)
-        self._installer = SummaryInstaller(storage, self._buffers.lock, self._reader, trigger)
+        self._installer = SummaryInstaller(storage, self._buffers.lock, self._reader)
         maker = SummaryMaker(summarizer, fallback, trigger, limits, counter)
         self._compactor = Compactor(
             self._buffers,
@@ -153,12 +153,16 @@ class ChatViews:
         buffer = self._buffers.get(key)
         if buffer is None:
             return await self._fetch_inactive(key, limit, check=check)
-        view = buffer.view
+        view, known = buffer.view, 0 if buffer.view is None else buffer.view.last
         if view is None or check or not buffer.is_current:
             view = await self._reader.current(buffer, check=check)
         if not buffer.attempted:
             await self._first_attempt(buffer)
             view = await self._reader.current(buffer, check=False)
+        elif view.last > known and self._compactor.is_due(buffer):
+            # What others save, no save of ours has summarized. This fetch does not wait for it.
+            view = await self._reader.adopt_newer(buffer, view)
+            self._compactor.start_if_due(buffer)
         return self._shown(view, limit)
 
     async def _fetch_inactive(
@@ -198,7 +202,7 @@ class ChatViews:
             await _ended(flight)
 
     def _is_short(self, view: ChatView) -> bool:
-        return self._trigger.exceeded(view.size, view.tokens) is None
+        return not self._trigger.exceeded(view.size, view.tokens)
 
     def held(self, key: ChatKey) -> ChatView | None:
         """Return the chat's view if it is held now."""

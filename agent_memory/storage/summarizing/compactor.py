@@ -6,24 +6,25 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import Final
 
 from agent_memory.compaction import Snapshot
 from agent_memory.events import CompactionFailed, CompactionRequest, CompactionSkipped, Event
+from agent_memory.records import SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight
 from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.policy import Limits, Trigger
+from agent_memory.storage.summarizing.policy import Limits, Trigger, quarter
 from agent_memory.storage.summarizing.slots import Slots
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import Proposal, SummaryMaker, off_loop
+from agent_memory.storage.summarizing.summary_maker import (
+    Proposal,
+    Request,
+    SummaryMaker,
+    off_loop,
+)
 from agent_memory.telemetry import span
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
-
-_PAIR: Final = 2
-_LONGEST_WAIT: Final = 32  # limits; a summarizer that keeps failing is still tried sometimes
-_WAITS: Final = {"superseded": 0, "not_yet": _PAIR}  # others wait for one limit
 
 
 class Compactor:
@@ -61,17 +62,26 @@ class Compactor:
         The task outlives whoever waits for it: a caller's cancellation does not end it.
         """
         with self._buffers.lock:
-            view = buffer.view
-            if view is None or not self._may_start(buffer):
-                return None
-            reason = self._trigger.exceeded(view.size, view.tokens)
-            if reason is None:
-                buffer.attempted = True
-                return None
-            waiting = view.last - buffer.waited_from < buffer.wait
-            if waiting or view.is_open or not self._maker.is_worth_it(view, reason):
-                return None
-            return self._start(buffer, reason)
+            reason = self._due(buffer)
+            return None if reason is None else self._start(buffer, reason)
+
+    def is_due(self, buffer: Buffer) -> bool:
+        """Whether :meth:`start_if_due` would start a compaction."""
+        with self._buffers.lock:
+            return self._due(buffer) is not None
+
+    def _due(self, buffer: Buffer) -> str | None:
+        view = buffer.view
+        if view is None or not self._may_start(buffer):
+            return None
+        reasons = self._trigger.exceeded(view.size, view.tokens)
+        if not reasons:
+            buffer.attempted = True
+            return None
+        reason = buffer.pace.chosen(reasons, view.last, view.tokens)
+        if reason is None or (view.is_open and self._trigger.waits_for(*view.closed)):
+            return None
+        return reason if self._maker.is_worth_it(view, reason) else None
 
     def start_now(self, buffer: Buffer) -> Flight | None:
         """Start a compaction that was asked for, due or not; None if one is under way."""
@@ -82,86 +92,122 @@ class Compactor:
 
     def _may_start(self, buffer: Buffer) -> bool:
         if buffer.flight is not None and buffer.flight.is_dead:
-            buffer.end_flight(None)
+            self._abandon(buffer, buffer.flight)
         return buffer.is_idle and self._buffers.is_held(buffer)
+
+    def _abandon(self, buffer: Buffer, flight: Flight) -> None:
+        """Go on without a compaction whose loop does not run: others may begin one."""
+        buffer.pace.abandoned(self._trigger, self._trigger.trigger_tokens)
+        buffer.end_flight(flight, None)
 
     def _start(self, buffer: Buffer, reason: str) -> Flight:
         flight = buffer.flight = Flight()
-        flight.task = asyncio.create_task(self._fly(buffer, reason))
+        flight.task = asyncio.create_task(self._fly(buffer, flight, reason))
         flight.task.add_done_callback(partial(self._land, buffer, flight))
         return flight
 
-    def _land(self, buffer: Buffer, flight: Flight, _task: asyncio.Task[None]) -> None:
-        """End a flight whose task was cancelled before it began."""
+    def _land(self, buffer: Buffer, flight: Flight, task: asyncio.Task[None]) -> None:
+        """End a flight whose task was cancelled, perhaps before it began."""
         with self._buffers.lock:
-            if buffer.flight is flight:
-                buffer.end_flight(None)
+            if buffer.flight is flight and task.cancelled():
+                buffer.pace.abandoned(self._trigger, self._trigger.trigger_tokens)
+                # In a program of one ``asyncio.run`` after another nothing behind a fetch ends.
+                buffer.attempted = False
+            buffer.end_flight(flight, None)
 
-    async def _fly(self, buffer: Buffer, reason: str) -> None:
+    async def _fly(self, buffer: Buffer, flight: Flight, reason: str) -> None:
         started = time.monotonic()
         error: Exception | None = None
         try:
             with span("compact", buffer.key) as attributes:
-                event = await self._compact(buffer, reason, started)
+                event = await self._compact(buffer, flight, reason, started)
                 attributes["agent_memory.compaction.outcome"] = type(event).__name__
-            buffer.attempted = True  # who is told may fetch the chat, and must not wait for us
-            await self._hooks.emit(event)
         except Exception as failure:  # noqa: BLE001  whatever it is, the chat goes on
-            error = failure
-            buffer.attempted = True
-            await self._hooks.emit(self._failed(buffer, failure, started))
-        finally:
-            with self._buffers.lock:
-                buffer.end_flight(error)
-            self._buffers.shrink()
+            error, event = failure, self._failed(buffer, flight, failure, started)
+        buffer.attempted = True  # who is told may fetch the chat, and must not wait for us
+        await self._hooks.emit(event)
+        with self._buffers.lock:
+            buffer.end_flight(flight, error)
+        self._buffers.shrink()
 
-    async def _compact(self, buffer: Buffer, reason: str, started: float) -> Event:
+    async def _compact(self, buffer: Buffer, flight: Flight, reason: str, started: float) -> Event:
         async with self._slots.slot():
             with self._buffers.lock:
                 view, generation = buffer.view, buffer.generation
-                if view is None:
-                    return self._skipped(buffer, "superseded", started)
+                if view is None or buffer.flight is not flight:
+                    return self._skipped(buffer, flight, "superseded", started)
                 snapshot = self._maker.snapshot(view)
-                buffer.waited_from = view.last
+                buffer.pace.begin(view.last, view.tokens)
             proposal = await self._propose(buffer, view, snapshot, reason)
             if isinstance(proposal, str):
-                return self._skipped(buffer, proposal, started)
-            installed = await self._installer.install(buffer, generation, proposal, started)
-            return installed or self._skipped(buffer, "superseded", started)
+                return self._skipped(buffer, flight, proposal, started)
+            installed = await self._installer.install(
+                buffer, generation, proposal, started, flight=flight
+            )
+            if installed is None:
+                return self._skipped(buffer, flight, "superseded", started)
+            self._installed(buffer, installed.record)
+            return installed
+
+    def _installed(self, buffer: Buffer, record: SummaryRecord) -> None:
+        """Note how much has to come until the next summary; warn if the view is long even so."""
+        with self._buffers.lock:
+            view, trigger = buffer.view, self._trigger
+            if view is None:
+                return
+            wait = 0 if trigger.has_room(view.size, len(view.block)) else trigger.messages
+            token_wait = quarter(trigger.trigger_tokens)
+            if token_wait is not None and view.tokens <= 2 * token_wait:
+                token_wait = 0
+            buffer.pace.summarized(view.tokens, wait, token_wait)
+            if trigger.exceeded(record.messages_after, record.tokens_after):
+                self._warn(buffer, "still_over")
+
+    def _warn(self, buffer: Buffer, reason: str) -> None:
+        view = buffer.view
+        if view is not None and self._trigger.exceeded(view.size, view.tokens):
+            buffer.overdue.tell(buffer.key, reason, view.size, view.tokens)
 
     async def _propose(
         self, buffer: Buffer, view: ChatView, snapshot: Snapshot, reason: str
     ) -> Proposal | str:
         history = await off_loop(snapshot, lambda: tuple(snapshot.history))
-        if not history:
-            return "nothing_to_gain"
         request = CompactionRequest(key=buffer.key, reason=reason, history=history)
         if not await self._hooks.allows(request):
             return "vetoed"
-        return await self._maker.propose(buffer, view, snapshot, reason)
+        asked = Request(view=view, snapshot=snapshot, reason=reason)
+        return await self._maker.propose(buffer, asked)
 
-    def _skipped(self, buffer: Buffer, reason: str, started: float) -> CompactionSkipped:
+    def _skipped(
+        self, buffer: Buffer, flight: Flight, reason: str, started: float
+    ) -> CompactionSkipped:
         with self._buffers.lock:
-            buffer.failures = 0
-            buffer.wait = _WAITS.get(reason, self._trigger.messages)
+            if buffer.flight is flight:
+                limit = self._trigger.trigger_tokens
+                if reason == "more_tokens":
+                    buffer.pace.failed(self._trigger, limit)
+                else:
+                    buffer.pace.skipped(reason, self._trigger, limit)
+                self._warn(buffer, reason)
             return CompactionSkipped(
                 key=buffer.key,
                 reason=reason,
                 messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=buffer.wait,
+                retry_after=buffer.pace.wait,
                 duration=time.monotonic() - started,
             )
 
-    def _failed(self, buffer: Buffer, error: Exception, started: float) -> CompactionFailed:
+    def _failed(
+        self, buffer: Buffer, flight: Flight, error: Exception, started: float
+    ) -> CompactionFailed:
         _log.warning("no new summary of %s; its messages are stored: %s", buffer.key, error)
         with self._buffers.lock:
-            longest = _LONGEST_WAIT * self._trigger.messages
-            buffer.wait = min(_PAIR << min(buffer.failures, 30), longest)
-            buffer.failures += 1
+            if buffer.flight is flight:
+                buffer.pace.failed(self._trigger, self._trigger.trigger_tokens)
             return CompactionFailed(
                 key=buffer.key,
                 error=error,
                 messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=buffer.wait,
+                retry_after=buffer.pace.wait,
                 duration=time.monotonic() - started,
             )

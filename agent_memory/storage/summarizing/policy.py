@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import attrs
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.requests import checked_count
-from agent_memory.view import ChatView
+
+_PAIR: Final = 2
+_LONGEST_WAIT: Final = 32  # limits; a summarizer that keeps failing is still tried sometimes
 
 
 def _at_least(least: int) -> Any:
@@ -62,25 +65,130 @@ class Trigger:
         """How many messages a view may have."""
         return 2 * self.trigger_at
 
-    def exceeded(self, size: int, tokens: int) -> str | None:
-        """Return the name of the limit that so many messages and tokens exceed, or None."""
-        if size > self.messages:
-            return "trigger_at"
+    def exceeded(self, size: int, tokens: int) -> list[str]:
+        """Return the names of the limits that so many messages and tokens exceed."""
+        found = ["trigger_at"] if size > self.messages else []
         if self.trigger_tokens is not None and tokens > self.trigger_tokens:
-            return "trigger_tokens"
+            found.append("trigger_tokens")
+        return found
+
+    def waits_for(self, size: int, tokens: int) -> bool:
+        """Whether a compaction waits for the exchange at the end of the view to close.
+
+        Where results are saved together with the next call one is always open; the limits are
+        exceeded by no more than a quarter then.
+
+        Args:
+            size: messages before that exchange.
+            tokens: tokens before it.
+        """
+        most = quarter(self.trigger_tokens)
+        over = most is not None and tokens > (self.trigger_tokens or 0) + most
+        return size <= self.messages + max(_PAIR, self.messages // 4) and not over
+
+    def has_room(self, messages: int, block: int) -> bool:
+        """Whether a summary has left room, by the number of messages.
+
+        Args:
+            messages: how many the view has now.
+            block: how many of them stand for older ones.
+        """
+        return messages <= self.trigger_at or (messages < self.messages and block <= 1)
+
+
+@attrs.define(eq=False)
+class Pace:
+    """How much a chat has to grow before its summarizer is asked again.
+
+    Messages are waited for after an attempt that a number of messages caused, tokens after one
+    that a number of tokens caused; after a failure whichever comes first.
+
+    Attributes:
+        failures: attempts that failed in a row.
+        entries: how many there were at the last attempt.
+        tokens: how many tokens the view had after it.
+        wait: how many entries to wait for.
+        token_wait: how many tokens; None for none, however many come.
+        by_either: whether either growth will do, whatever the reason.
+    """
+
+    failures: int = 0
+    entries: int = 0
+    tokens: int = 0
+    wait: int = 0
+    token_wait: int | None = 0
+    by_either: bool = True
+
+    def chosen(self, reasons: Iterable[str], entries: int, tokens: int) -> str | None:
+        """Return the first of the reasons for which the summarizer may be asked now, or None.
+
+        Args:
+            reasons: ``"trigger_at"`` waits for entries, any other one for tokens.
+            entries: how many there are, by the count that :meth:`begin` was told: positions of
+                the log, or messages of the view.
+            tokens: how many tokens the view has.
+        """
+        # In a chat that was deleted and purged positions start again; a view may shrink.
+        entries_came = not 0 <= entries - self.entries < self.wait
+        grown = tokens - self.tokens
+        tokens_came = self.token_wait is not None and not 0 <= grown < self.token_wait
+        for reason in reasons:
+            came = entries_came if reason == "trigger_at" else tokens_came
+            if came or (self.by_either and (entries_came or tokens_came)):
+                return reason
         return None
 
-    def wait_after(self, view: ChatView) -> int:
-        """Return how many new messages to wait for after a compaction that left this view.
+    def begin(self, entries: int, tokens: int) -> None:
+        """Note that the summarizer is asked."""
+        self.entries, self.tokens = entries, tokens
 
-        With headroom none: the limits themselves space the attempts. Without it, when what was
-        kept or the summary alone is about as large as the limit, one whole limit, so that the
-        number of calls does not grow with the number of saves.
+    def summarized(self, tokens: int, wait: int, token_wait: int | None) -> None:
+        """Note that a summary was installed, and what it left."""
+        self.failures, self.tokens = 0, tokens
+        self._wait(wait, token_wait, by_either=False)
+
+    def skipped(self, reason: str, trigger: Trigger, limit: int | None) -> None:
+        """Note that there was no summary although nothing failed.
+
+        Args:
+            reason: as :class:`~agent_memory.events.CompactionSkipped` says it.
+            trigger: gives the number of messages to wait for.
+            limit: the number of tokens that triggers, None without one.
         """
-        room = view.size <= self.trigger_at or (view.size < self.messages and len(view.block) <= 1)
-        if room and self.trigger_tokens is not None:
-            room = view.tokens <= self.trigger_tokens // 2
-        return 0 if room else self.messages
+        self.failures = 0
+        if reason == "superseded":
+            self._wait(0, 0, by_either=True)
+        elif reason == "not_yet":
+            self._wait(_PAIR, None, by_either=True)
+        else:
+            self._wait(trigger.messages, quarter(limit), by_either=False)
+
+    def failed(self, trigger: Trigger, limit: int | None) -> None:
+        """Note that an attempt failed: each time in a row the wait doubles."""
+        doubled = min(self.failures, 30)
+        tokens = quarter(limit)
+        self._wait(
+            min(_PAIR << doubled, _LONGEST_WAIT * trigger.messages),
+            None if tokens is None else min(tokens << doubled, _LONGEST_WAIT * (limit or 0)),
+            by_either=True,
+        )
+        self.failures += 1
+
+    def abandoned(self, trigger: Trigger, limit: int | None) -> None:
+        """Note that an attempt ended with its event loop; the first time that costs no wait."""
+        if self.failures:
+            self.failed(trigger, limit)
+        else:
+            self.failures = 1
+            self._wait(0, 0, by_either=True)
+
+    def _wait(self, entries: int, tokens: int | None, *, by_either: bool) -> None:
+        self.wait, self.token_wait, self.by_either = entries, tokens, by_either
+
+
+def quarter(limit: int | None) -> int | None:
+    """How many tokens a view has to grow by between two attempts without headroom."""
+    return None if limit is None else max(1, limit // 4)
 
 
 @attrs.frozen(kw_only=True)

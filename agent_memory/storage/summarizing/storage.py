@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -202,7 +203,18 @@ class SummarizingChatStorage(WrapperChatStorage):
         records = await self._records(key)
         view = self._views.held(key)
         head, reach = ((), 0) if view is None else (view.head, view.reach)
-        return explain(key, shown, raw, records, head=head, reach=reach, retracted=gone)
+        held_back = () if view is None else {message.id for message in view.held_back}
+        return await asyncio.to_thread(
+            explain,
+            key,
+            shown,
+            raw,
+            records,
+            head=head,
+            reach=reach,
+            held_back=held_back,
+            retracted=gone,
+        )
 
     async def compaction_history(
         self, user_id: str, session_id: str, agent_id: str

@@ -11,8 +11,7 @@ from agent_memory.events import Compacted
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.policy import Trigger
+from agent_memory.storage.summarizing.buffers import Buffer, Flight
 from agent_memory.storage.summarizing.summary_maker import Proposal
 from agent_memory.storage.summarizing.view_reader import ViewReader
 
@@ -26,26 +25,38 @@ class SummaryInstaller:
         storage: whose summary store keeps the records.
         lock: guards what is changed; it is never held while the store works.
         reader: reads a view anew when another worker's summary is adopted.
-        trigger: tells how long to wait afterwards.
     """
 
-    def __init__(
-        self, storage: ChatStorage, lock: threading.RLock, reader: ViewReader, trigger: Trigger
-    ) -> None:
+    def __init__(self, storage: ChatStorage, lock: threading.RLock, reader: ViewReader) -> None:
         self._storage = storage
         self._lock = lock
         self._reader = reader
-        self._trigger = trigger
 
     async def install(
-        self, buffer: Buffer, generation: int, proposal: Proposal, started: float
+        self,
+        buffer: Buffer,
+        generation: int,
+        proposal: Proposal,
+        started: float,
+        *,
+        flight: Flight | None = None,
     ) -> Compacted | None:
         """Store the record, then replace the prefix of the view that it was made from.
 
+        Args:
+            buffer: whose view it is.
+            generation: the buffer's when the snapshot was taken.
+            proposal: the summary.
+            started: when the attempt began.
+            flight: the buffer's compaction that this belongs to; None where there are none.
+
         Returns:
-            What happened; None when the chat was deleted, trimmed or read anew meanwhile.
+            What happened; None when the chat was deleted, trimmed or read anew meanwhile, or
+            when another compaction took the place of this one.
         """
         record = proposal.record
+        if buffer.flight is not flight:
+            return None  # its loop had stopped, and somebody went on without it
         written = await self._write(buffer, record)
         if written is False:
             adopted = await self._adopt(buffer, generation, record)
@@ -54,11 +65,11 @@ class SummaryInstaller:
         with self._lock:
             if buffer.generation != generation or buffer.view is not proposal.view:
                 return None
+            if buffer.flight is not flight:
+                return None
             stored_id = record.id if written else proposal.view.record_id
             proposal.view.splice(proposal.snapshot, proposal.compaction, stored_id)
             buffer.unsaved = record if written is None else None
-            buffer.failures = 0
-            buffer.wait = self._trigger.wait_after(proposal.view)
         return _compacted(buffer, proposal, record, started)
 
     async def _write(self, buffer: Buffer, record: SummaryRecord) -> bool | None:
@@ -92,7 +103,7 @@ class SummaryInstaller:
     async def _adopt(
         self, buffer: Buffer, generation: int, record: SummaryRecord
     ) -> SummaryRecord | None:
-        """Take over the record that won; None if there is none that fits the log, or the run."""
+        """Take over the record that won; None if there is none that fits the log."""
         newest = await self._reader.newest_record(buffer.key)
         if newest is None and record.replaces is not None and await self._has_none(buffer.key):
             # Another worker forgot the summaries, to have the view made from the raw log.
@@ -102,8 +113,6 @@ class SummaryInstaller:
         if newest is None or newest.id == record.replaces:
             # Not another record won: the chat was cut, which this notices.
             await self._reader.current(buffer, check=True)
-            return None
-        if not buffer.may_show(newest):
             return None
         with self._lock:
             if buffer.generation == generation:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
+from itertools import accumulate
 from typing import Final, TypeVar
 
 import attrs
 
 from agent_memory.clipping import clip_summary
-from agent_memory.compaction import Compaction, Snapshot
+from agent_memory.compaction import Compaction, OpenRun, Snapshot
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.providers.reading import must_stay
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.open_run import OpenRun
 from agent_memory.storage.summarizing.pacing import take_turn
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
     SummaryResult,
+    new_summary_id,
     summarizer_name,
 )
+from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
 from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.tokens import TokenCounter
 from agent_memory.view import ChatView
@@ -33,6 +34,7 @@ from agent_memory.view import ChatView
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_HEADING: Final = 64  # tokens; what a summary may take beside what it says
 _OFF_LOOP: Final = 500  # messages; pure work on more of them is done in a worker thread
 
 
@@ -55,14 +57,35 @@ class Proposal:
     clipped: bool
 
 
+@attrs.frozen(kw_only=True)
+class Request:
+    """What a summarizer is asked for.
+
+    Args:
+        view: what the snapshot was taken of.
+        snapshot: what the summarizer is given.
+        reason: why it is asked.
+        context_tokens: how full the model's context is; None for an estimate of the history.
+        run: the run in progress; None where there are no runs.
+        bill: told what each answer and each failure cost, whatever comes of it.
+    """
+
+    view: ChatView
+    snapshot: Snapshot
+    reason: str
+    context_tokens: int | None = None
+    run: OpenRun | None = None
+    bill: Callable[[Usage], object] = lambda _usage: None
+
+
 @attrs.frozen
 class _Answer:
     messages: Sequence[ConversationMessage]
     by: str
-    keep_at_least: int = 0
     usage: Usage | None = None
     last_run_id: str | None = None
     summary_id: str = ""
+    is_result: bool = False
 
 
 class SummaryMaker:
@@ -105,98 +128,113 @@ class SummaryMaker:
             return len(history) > self._trigger.messages
         return self._tokens(history) > (self._trigger.trigger_tokens or 0)
 
-    async def propose(
-        self,
-        buffer: Buffer,
-        view: ChatView,
-        snapshot: Snapshot,
-        reason: str,
-        *,
-        context_tokens: int | None = None,
-        run: OpenRun | None = None,
-        bill: Callable[[Usage], object] | None = None,
-    ) -> Proposal | str:
+    async def propose(self, buffer: Buffer, request: Request) -> Proposal | str:
         """Return a proposal, or why there is none.
 
         Args:
             buffer: whose call it becomes.
-            view: what the snapshot was taken of.
-            snapshot: what the summarizer is given.
-            reason: why it is asked.
-            context_tokens: how full the model's context is; None for an estimate of the history.
-            run: the run still being written, which is never summarized.
-            bill: told what each answer and each failure cost, whatever comes of it.
+            request: what is asked for.
 
         Returns:
-            A proposal, or ``"not_yet"``, ``"nothing_to_gain"`` or ``"refused"``.
+            A proposal, or ``"not_yet"``, ``"nothing_to_gain"``, ``"more_tokens"`` or
+            ``"refused"``.
 
         Raises:
             SummarizerError: the summarizer, and the fallback if there is one, failed.
         """
-        if context_tokens is None:
-            context_tokens = await off_loop(snapshot, lambda: self._tokens(snapshot.history))
-        propose = partial(
-            self._propose,
-            buffer,
-            view,
-            snapshot,
-            reason,
-            context_tokens=context_tokens,
-            run=run,
-            bill=bill or _nobody,
-        )
         try:
-            return await propose(self._summarizer)
+            return await self._propose(buffer, request, self._summarizer)
         except SummarizerError as error:
             if self._fallback is None:
                 raise
             _log.warning("the fallback summarizes %s: %s", buffer.key, error)
-            return await propose(self._fallback)
+            return await self._propose(buffer, request, self._fallback)
+
+    # ------------------------------------------------------------------ how much may be kept
+
+    def _bounds(self, request: Request, summarizer: Summarizer) -> KeepBounds | None:
+        """Return how much may be kept; None where nothing can leave the view."""
+        snapshot, run = request.snapshot, request.run
+        is_result = isinstance(summarizer, SummarizerObject)
+        least = snapshot.last_cut(self._least(request, is_result=is_result))
+        cuts = [cut for cut in snapshot.cuts if cut <= least] or [least]
+        if len(cuts) == 1 and not snapshot.demoted:
+            return None
+        history = snapshot.history
+        sums = list(accumulate(map(self._counter.count, reversed(history)), initial=0))
+        max_messages: int | None = self._trigger.messages
+        max_tokens = self._trigger.trigger_tokens
+        if run is not None:
+            # In a conversation tokens alone matter, where their limit is known.
+            fixed = max(0, (request.context_tokens or 0) - sums[-1])
+            own = snapshot.given_after(run.start)
+            max_messages = max_messages if self._is_over(own, fixed) and not max_tokens else None
+            max_tokens = None if max_tokens is None else max(0, max_tokens - fixed)
+        return KeepBounds(
+            cuts=cuts,
+            tokens=[sums[len(history) - cut] for cut in cuts],
+            length=len(history),
+            total=sums[-1],
+            max_messages=max_messages,
+            max_tokens=max_tokens,
+            keep_runs=None if run is None else DEFAULT_KEEP_RUNS,
+            run_id=None if run is None else run.id,
+        )
+
+    def _least(self, request: Request, *, is_result: bool) -> int:
+        """Return how many of the newest messages stay, whatever the summarizer keeps.
+
+        A function was told how many to keep and is taken at its word. The run in progress
+        stays whole, unless it exceeds the trigger by itself.
+
+        Args:
+            request: what is asked for.
+            is_result: whether a :class:`SummaryResult` answers it.
+        """
+        pairs = 2 * self._trigger.keep_last if is_result else 0
+        if request.run is None:
+            return pairs
+        own = request.snapshot.given_after(request.run.start)
+        tokens = self._tokens(request.snapshot.history)
+        fixed = max(0, (request.context_tokens or 0) - tokens)
+        return min(pairs, len(own)) if self._is_over(own, fixed) else len(own)
+
+    def _is_over(self, messages: Sequence[ConversationMessage], fixed: int) -> bool:
+        limit = self._trigger.trigger_tokens
+        if limit is None:
+            return len(messages) > self._trigger.messages
+        return self._tokens(messages) + fixed > limit
+
+    # ------------------------------------------------------------------------------- asking
 
     async def _propose(
-        self,
-        buffer: Buffer,
-        view: ChatView,
-        snapshot: Snapshot,
-        reason: str,
-        summarizer: Summarizer,
-        *,
-        context_tokens: int,
-        run: OpenRun | None,
-        bill: Callable[[Usage], object],
+        self, buffer: Buffer, request: Request, summarizer: Summarizer
     ) -> Proposal | str:
         """Return what one summarizer proposes; an answer that is no summary is a failure too."""
-        answer = await self._ask(buffer, snapshot, context_tokens, summarizer, bill)
+        bounds = await off_loop(request.snapshot, lambda: self._bounds(request, summarizer))
+        if bounds is None:
+            return "nothing_to_gain"
+        answer = await self._ask(buffer, request, bounds, summarizer)
         if answer is None:
             return "not_yet"
-        if run is not None:
-            keep = run.kept_at_least(snapshot, answer.last_run_id)
-            if keep is None:
-                return "refused"
-            answer = attrs.evolve(answer, keep_at_least=keep)
-        return await off_loop(
-            snapshot, lambda: self._understand(view, snapshot, answer, reason, run)
-        )
+        return await off_loop(request.snapshot, lambda: self._understand(request, answer))
 
     async def _ask(
-        self,
-        buffer: Buffer,
-        snapshot: Snapshot,
-        context_tokens: int,
-        summarizer: Summarizer,
-        bill: Callable[[Usage], object],
+        self, buffer: Buffer, request: Request, bounds: KeepBounds, summarizer: Summarizer
     ) -> _Answer | None:
+        tokens = request.context_tokens
         call = SummarizerCall(
             summarizer,
-            snapshot.history,
+            request.snapshot.history,
             keep_last=self._trigger.keep_last,
-            context_tokens=context_tokens,
+            context_tokens=bounds.total if tokens is None else tokens,
+            bounds=bounds,
         )
-        buffer.calls = (*(other for other in buffer.calls if not other.done()), call)
+        buffer.begin_call(call)
         try:
             returned = await call.answer(self._limits.summarizer_timeout)
         except SummarizerError as error:
-            bill(_spent(error) or _spent(error.__cause__) or Usage())
+            request.bill(_spent(error) or _spent(error.__cause__) or Usage())
             raise
         by = summarizer_name(summarizer)
         if not isinstance(summarizer, SummarizerObject):
@@ -207,36 +245,73 @@ class SummaryMaker:
             raise InvalidSummaryError(
                 f"summarize() must return a SummaryResult or None, not {type(returned).__name__}"
             )
-        bill(returned.usage or Usage())
+        request.bill(returned.usage or Usage())
         return _Answer(
             returned.messages,
             by,
-            keep_at_least=2 * self._trigger.keep_last,
             usage=returned.usage,
             last_run_id=returned.last_summarized_run_id,
             summary_id=returned.summary_id,
+            is_result=True,
         )
 
-    def _understand(
-        self,
-        view: ChatView,
-        snapshot: Snapshot,
-        answer: _Answer,
-        reason: str,
-        run: OpenRun | None,
-    ) -> Proposal | str:
-        compaction = snapshot.interpret(answer.messages, keep_at_least=answer.keep_at_least)
+    # ----------------------------------------------------------------- what the answer means
+
+    def _understand(self, request: Request, answer: _Answer) -> Proposal | str:
+        """Return what an answer makes of the view: the one reading of it, with runs or without."""
+        view, snapshot, run = request.view, request.snapshot, request.run
+        keep = self._kept_at_least(request, answer)
+        if keep is None:
+            return "refused"
+        compaction = snapshot.interpret(
+            answer.messages,
+            keep_at_least=keep,
+            run=run,
+            keep_turn=True,
+            may_be_empty=answer.is_result,
+        )
         if run is not None:
-            compaction = run.with_own_summary(compaction, snapshot, answer.summary_id)
+            compaction = _with_own_run(compaction, snapshot, run, answer.summary_id)
         limit, clipped = self._limits.max_summary_tokens, False
         if limit is not None:
             block = clip_summary(compaction.block, limit, self._counter.count)
             clipped = block != compaction.block
             compaction = attrs.evolve(compaction, block=block)
-        record = self._record(view, snapshot, compaction, answer, reason)
-        if not _gains(record, reason):
-            return "nothing_to_gain"
-        return Proposal(view, snapshot, compaction, record, clipped)
+        record = self._record(view, snapshot, compaction, answer, request.reason)
+        lost = _loss(record, request.reason)
+        return lost or Proposal(view, snapshot, compaction, record, clipped)
+
+    def _kept_at_least(self, request: Request, answer: _Answer) -> int | None:
+        """Return how many of the newest messages stay, even if the answer keeps fewer.
+
+        A result that names the newest run it summarized keeps what follows the last
+        block of that run.
+
+        Returns:
+            None if the result names the run in progress.
+
+        Raises:
+            InvalidSummaryError: the history has no such run.
+        """
+        snapshot, run, name = request.snapshot, request.run, answer.last_run_id
+        least = self._least(request, is_result=answer.is_result)
+        if name is None:
+            return least
+        before = None if run is None else run.start
+        ends = [
+            message.position or 0
+            for message in snapshot.history
+            if message.run_id == name and (before is None or (message.position or 0) <= before)
+        ]
+        if ends:
+            return max(least, len(snapshot.given_after(ends[-1])))
+        if run is not None and name == run.id:
+            _log.warning("a summary of the run %r, still being written, is refused", run.id)
+            return None
+        raise InvalidSummaryError(
+            f"last_summarized_run_id is {name!r}, which is no run of the history; name the "
+            "newest run that is summarized as a whole, or None"
+        )
 
     def _record(
         self,
@@ -271,8 +346,18 @@ class SummaryMaker:
         return sum(map(self._counter.count, messages))
 
 
-def _nobody(usage: Usage) -> None:
-    """Bill nobody: what a summary cost is on its record all the same."""
+def _with_own_run(
+    compaction: Compaction, snapshot: Snapshot, run: OpenRun, summary_id: str
+) -> Compaction:
+    """Return a compaction whose summary is a run of its own."""
+    known = {id(message) for message in snapshot.history}
+    taken = {run.id, *(message.run_id for message in snapshot.history)}
+    name = new_summary_id() if not summary_id or summary_id in taken else summary_id
+    block = [
+        message if id(message) in known else attrs.evolve(message, run_id=name)
+        for message in compaction.block
+    ]
+    return attrs.evolve(compaction, block=tuple(block))
 
 
 def _spent(error: BaseException | None) -> Usage | None:
@@ -280,10 +365,17 @@ def _spent(error: BaseException | None) -> Usage | None:
     return usage if isinstance(usage, Usage) else None
 
 
-def _gains(record: SummaryRecord, reason: str) -> bool:
-    fewer = record.messages_after < record.messages_before
-    smaller = record.tokens_after < record.tokens_before
-    return {"trigger_at": fewer, "trigger_tokens": smaller}.get(reason, fewer or smaller)
+def _loss(record: SummaryRecord, reason: str) -> str | None:
+    """Why a summary is not worth having; None if it shortens the view and costs no tokens."""
+    messages = record.messages_after - record.messages_before
+    tokens = record.tokens_after - record.tokens_before
+    if messages < 0:
+        tokens -= _HEADING  # a chat of single words is summarized, too
+    if messages < 0 < tokens:
+        return "more_tokens"
+    shorter = {"trigger_at": messages < 0, "trigger_tokens": tokens < 0}
+    gained = shorter.get(reason, messages < 0 or tokens < 0)
+    return None if gained and messages <= 0 and tokens <= 0 else "nothing_to_gain"
 
 
 async def off_loop(snapshot: Snapshot, work: Callable[[], T]) -> T:

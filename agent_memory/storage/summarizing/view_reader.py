@@ -126,7 +126,8 @@ class ViewReader:
         try:
             view = await self._make(buffer, glance)
             with self._lock:
-                if buffer.generation == generation:
+                # Another load took the place of one whose loop had stopped.
+                if buffer.generation == generation and buffer.loading is mine:
                     buffer.view = view
                     buffer.take_early(view)
                     if buffer.seen == seen:
@@ -140,9 +141,7 @@ class ViewReader:
 
     async def _make(self, buffer: Buffer, glance: Glance | None) -> ChatView:
         key = buffer.key
-        record = await self.newest_record(key)
-        if record is not None and not buffer.may_show(record):
-            record = await self._older_record(buffer)
+        record, damaged = await self._newest(key)
         if record is not None:
             view = await self._restored(key, record, glance)
             if view is not None:
@@ -151,7 +150,7 @@ class ViewReader:
         log = await self._storage._read(key) if log is None else log
         await take_turn()
         view = ChatView.of(log, count=self._count, present=self._present)
-        view.follows = None if record is None else record.id
+        view.follows = damaged if record is None else record.id
         return view
 
     async def _restored(
@@ -167,25 +166,35 @@ class ViewReader:
         log = await self._storage._read(key, after=record.position - 1)
         return ChatView.restored(record, log, count=self._count, present=self._present)
 
-    async def _older_record(self, buffer: Buffer) -> SummaryRecord | None:
-        summaries = self._storage.summaries()
-        records = [] if summaries is None else await summaries.list_summaries(buffer.key)
-        return next((record for record in reversed(records) if buffer.may_show(record)), None)
+    async def adopt_newer(self, buffer: Buffer, view: ChatView) -> ChatView:
+        """Return the view of a summary that another worker made meanwhile; else the same view."""
+        record = await self.newest_record(buffer.key)
+        if record is None or record.id == view.record_id or record.position <= view.reach:
+            return view
+        with self._lock:
+            if buffer.view is view:
+                buffer.void()
+        return await self.current(buffer, check=False)
 
     async def newest_record(self, key: ChatKey) -> SummaryRecord | None:
         """Return the newest summary record, None if there is none that can be read."""
+        return (await self._newest(key))[0]
+
+    async def _newest(self, key: ChatKey) -> tuple[SummaryRecord | None, str | None]:
+        """Return the newest record, and the id of one that is damaged and may be replaced."""
         summaries = self._storage.summaries()
         if summaries is None:
-            return None
+            return None, None
         try:
-            return await summaries.load_summary(key)
+            return await summaries.load_summary(key), None
         except CorruptedRecordError as error:
             _log.warning(
-                "summary of %s ignored, the view is made from raw until rebuild() forgets it: %s",
+                "summary of %s ignored, the view is made from raw %s: %s",
                 key,
+                "until rebuild() forgets it" if error.is_newer else "and it will be replaced",
                 error,
             )
-            return None
+            return None, error.record_id
 
 
 def _begins_with(log: LogSlice, position: int, entry_id: str | None) -> bool:

@@ -1,0 +1,78 @@
+"""How much of a history a summarizer may keep, as whoever holds the summarizer says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+DEFAULT_KEEP_RUNS: Final = 5
+"""How many of the newest runs stay in a conversation where nothing else is said."""
+
+
+@attrs.frozen(kw_only=True)
+class KeepBounds:
+    """What may be kept of a history that is to be summarized.
+
+    A ``summarize`` with a keyword ``bounds`` is given them. What it keeps should begin at
+    :meth:`cut`: then the summary takes place, and the view ends well under its trigger.
+
+    Args:
+        cuts: indexes of the history at which what is kept may begin, rising. The last one keeps
+            the least that the holder keeps in any case: its `keep_last`, or the run in progress.
+        tokens: estimated tokens of the history from each of these indexes on.
+        length: messages of the history.
+        total: estimated tokens of the history.
+        max_messages: how many messages the view may hold; None if that is no matter.
+        max_tokens: how many estimated tokens it may hold; None if that is no matter.
+        keep_runs: how many of the newest runs to keep, where the summarizer has no wish of its
+            own; None for no more than the least.
+        run_id: the run in progress, which no result may name as summarized.
+    """
+
+    cuts: Sequence[int]
+    tokens: Sequence[int]
+    length: int
+    total: int
+    max_messages: int | None = None
+    max_tokens: int | None = None
+    keep_runs: int | None = None
+    run_id: str | None = None
+
+    def cut(
+        self, wanted: int, run_starts: Sequence[int] = (), *, share: int = 2, summary: int = 0
+    ) -> int:
+        """Return where what is kept begins: as wanted, as far as the bounds allow.
+
+        Args:
+            wanted: the index that the summarizer would choose.
+            run_starts: where the runs begin, rising: a cut there is preferred.
+            share: the view may end at this fraction of its limits: 2 for half of them.
+            summary: tokens that the summary may take; a quarter of the limit at most is left.
+        """
+        least = self.cuts[-1]
+        if self.max_messages is None is self.max_tokens:
+            return min(wanted, least)
+        first = next(
+            (
+                cut
+                for cut, tokens in zip(self.cuts, self.tokens, strict=True)
+                if self._fits(cut, tokens, share, summary)
+            ),
+            least,
+        )
+        if wanted < first:
+            wanted = next((start for start in run_starts if first <= start <= least), first)
+        return min(wanted, least)
+
+    def leaves(self, cut: int) -> bool:
+        """Whether there is anything to summarize before an index but an earlier summary."""
+        return cut > self.cuts[0]
+
+    def _fits(self, cut: int, tokens: int, share: int, summary: int) -> bool:
+        if self.max_messages is not None and self.length - cut + 1 > self.max_messages // share:
+            return False
+        if self.max_tokens is None:
+            return True
+        return tokens + min(summary, self.max_tokens // 4) <= self.max_tokens // share
