@@ -73,7 +73,7 @@ async def server():
 def llm(server):
     """Makes a summarizer that asks the scripted server."""
 
-    def make(token_threshold=100, keep_recent_count=2, **options):
+    def make(token_threshold=400, keep_recent_count=2, **options):
         model = OpenAIChatModel(server.client(), "test-model")
         options.setdefault("retry", Retry(attempts=1))
         return LLMSummarizer(

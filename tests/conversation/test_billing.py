@@ -75,8 +75,8 @@ async def test_a_lost_answer_is_not_billed_twice(failures):
 
 async def test_c51_a_summary_is_billed_to_the_run_that_asked(storage, server, llm):
     """What the provider reported for it."""
-    manager = ConversationManager(storage, llm())
-    await turns(manager, 2, measured=Usage(100, 10))
+    manager = ConversationManager(storage, llm(token_threshold=200))
+    await turns(ConversationManager(storage), 2, measured=Usage(100, 10))
     run, _ = await turn(manager, LONG, measured=Usage(100, 10))
     assert len(server.requests) == 1
     assert server.reported.input_tokens > 0

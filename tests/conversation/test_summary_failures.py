@@ -30,17 +30,17 @@ async def test_a_failed_summary_leaves_the_view_whole_and_is_reported(storage, s
     events = []
     server.default = scripted.failing(500)
     manager = ConversationManager(storage, llm(), on_event=events.append)
-    seen = await turns(manager, 2)
-    assert heads(seen) == ["ask 1", "answer 1", "ask 2"]
+    seen = await turns(manager, 3)
+    assert heads(seen) == ["ask 1", "answer 1", "ask 2", "answer 2", "ask 3"]
     assert [type(event) for event in events] == [CompactionFailed]
-    assert len(await storage.fetch_chat(*IDS)) == 4
+    assert len(await storage.fetch_chat(*IDS)) == 6
 
 
 async def test_the_strict_are_told_after_the_messages_are_stored(storage, server, llm):
     """``on_summarizer_error="raise"``; the next call shows the whole view."""
     server.default = scripted.failing(500)
     manager = ConversationManager(storage, llm(), on_summarizer_error="raise")
-    await turns(ConversationManager(storage), 2)
+    await turns(manager, 2)
     run = await manager.start_run(*IDS)
     run.add(user("ask 3"))
     with pytest.raises(SummarizerError, match="the messages are stored"):
