@@ -101,7 +101,7 @@ def stale(breakage: Breakage, root: Path) -> str:
     except SyntaxError as error:
         return f"the broken {breakage.file} does not compile: {error}"
     for selection in breakage.tests:
-        if not (root / _split(selection)[0].partition("::")[0]).is_file():
+        if not (root / _split(selection)[0].partition("::")[0]).exists():
             return f"there is no {selection}"
     return ""
 

@@ -180,6 +180,9 @@ def test_a_tool_that_the_provider_runs_waits_for_nobody():
     assert bounds(history) == [(0, 1), (1, 2)]
     assert not turns.is_open(history)
     assert turns.unanswered_question(history) is None
+    paused = [history[0], ConversationMessage("assistant", blocks[:1])]  # its result comes later
+    assert not turns.is_open(paused)
+    assert turns.open_calls(paused) == []
 
 
 # Open and dead

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import threading
 
 import pytest
 from sql_tools import IDS, ask, change, contents, executed, user
+from sqlalchemy import event
 
 from agent_memory import (
     ChatKey,
@@ -15,6 +18,7 @@ from agent_memory import (
     SqlChatStorage,
     StorageConflictError,
     StorageError,
+    StorageUnavailableError,
 )
 from agent_memory.storage.sql import appends
 from agent_memory.storage.sql.sessions import DriverConnection
@@ -151,18 +155,96 @@ async def test_c106_an_error_among_those_done_one_by_one_is_told_to_the_rest(
 
     monkeypatch.setattr(appends, "append_known", third_fails)
     messages = [user("first", id="known"), *map(user, ["one", "two", "three"])]
-    group = [
-        appends.PendingAppend(parts.codec.encode(ChatKey(*chat(1)), [message]), parts.appender)
-        for message in messages
-    ]
-    await parts.runner._submit(
-        lambda session: parts.appender.commit(session, group), None
-    ).settled()
-    assert all(pending.reply.is_answered for pending in group)
-    told = [await outcome_of(pending.reply) for pending in group]
+    group = [pending(parts, 1, message) for message in messages]
+    await committed(parts, group)
+    assert all(one.reply.is_answered for one in group)
+    told = [await outcome_of(one.reply) for one in group]
     assert [entry.content for log in told[:2] for entry in log.entries] == ["first", "one"]
     assert [type(outcome) for outcome in told[2:]] == [type(error)] * 2
     assert contents(await storage.fetch_chat(*chat(1))) == ["first", "one"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyError("x")])
+async def test_an_unexpected_error_in_a_group_is_told_to_all_of_it(storage, monkeypatch, error):
+    """Nobody waits for ever, nothing is stored, and the next save works."""
+
+    def fails(*_arguments):
+        raise error
+
+    parts = storage._parts()
+    await save(storage, 1, user("first"))
+    group = [pending(parts, number, user("lost")) for number in range(5)]
+    with monkeypatch.context() as broken:
+        broken.setattr(appends.Appender, "_store", fails)
+        await committed(parts, group)
+    assert all(one.reply.is_answered for one in group)
+    told = [await outcome_of(one.reply) for one in group]
+    assert [type(outcome) for outcome in told] == [type(error)] * 5
+    await save(storage, 1, user("second"))
+    assert contents(await storage.fetch_chat(*chat(1))) == ["first", "second"]
+
+
+async def test_a_group_that_a_lock_keeps_out_is_not_tried_one_by_one(tmp_path, monkeypatch):
+    """Each would wait for the lock as long as the group has."""
+    path = tmp_path / "chats.db"
+    async with SqlChatStorage(f"sqlite:///{path}", timeout=0.1) as storage:
+        await save(storage, 1, user("first"))
+        parts = storage._parts()
+        group = [pending(parts, number, user("lost")) for number in range(5)]
+        tried = []
+        one_by_one = appends.Appender._commit_known
+        monkeypatch.setattr(
+            appends.Appender,
+            "_commit_known",
+            lambda *arguments: (tried.append(arguments), one_by_one(*arguments))[1],
+        )
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await committed(parts, group)
+        told = [await outcome_of(one.reply) for one in group]
+        assert [type(outcome) for outcome in told] == [StorageUnavailableError] * 5
+        assert tried == []
+
+
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+async def test_chats_are_locked_in_key_order(server, request):
+    """Whatever the order of the group: two groups never wait for each other."""
+    given = []
+    async with SqlChatStorage(request.getfixturevalue(f"{server}_url")) as storage:
+        parts = storage._parts()
+        await save(storage, 9, user("warm"))
+        group = [pending(parts, number, user("x")) for number in (4, 1, 3, 0, 2)]
+        event.listen(
+            parts.runner.engine,
+            "before_cursor_execute",
+            lambda *arguments: given.extend(flat(arguments[3])),
+        )
+        await committed(parts, group)
+        assert [len((await one.reply.settled()).entries) for one in group] == [1] * 5
+    sessions = [text for text in given if text.startswith("session ")]
+    assert sessions[:5] == [f"session {number}" for number in range(5)]
+
+
+def flat(parameters):
+    """The texts among a statement's parameters, those in arrays included."""
+    values = parameters.values() if isinstance(parameters, dict) else parameters
+    for value in values:
+        if isinstance(value, list | tuple | dict):
+            yield from flat(value)
+        elif isinstance(value, str | bytes):
+            yield value if isinstance(value, str) else value.decode()
+
+
+def pending(parts, number, *messages):
+    """What waits to be committed."""
+    append = parts.codec.encode(ChatKey(*chat(number)), messages)
+    return appends.PendingAppend(append, parts.appender)
+
+
+async def committed(parts, group):
+    """Have the store's engine commit a group, whatever comes of it."""
+    work = parts.runner._submit(lambda session: parts.appender.commit(session, group), None)
+    await work.settled()
 
 
 async def outcome_of(reply):

@@ -48,6 +48,7 @@ def test_the_kept_suffix_is_matched_by_payload_under_new_ids(tail):
     """Kept messages made anew are the raw ones, which the view shows."""
     anew = [ConversationMessage(message.role, message.content) for message in tail[-3:]]
     assert after(snapshot_of(tail), [summary(), *anew]) == ["S", "m6", "m7", "m8"]
+    assert snapshot_of(tail).interpret([summary(), *anew]).cut == 5  # the tail, not the block
 
 
 def test_a_kept_message_with_another_text_under_its_id_is_shown_as_it_was_stored(tail):
@@ -163,6 +164,13 @@ def test_a_message_from_the_middle_that_widening_keeps_anyway_is_shown_once():
     tail = placed([*dialogue(4), *exchange("a"), assistant(id="end")])
     answer = [summary(), tail[4], tail[6]]  # the call, then the last: the result is left out
     assert after(snapshot_of(tail), answer) == ["S", "call a", "result a", "end"]
+
+
+def test_a_call_that_widening_brings_back_is_not_in_the_block_as_well():
+    """The summarizer keeps the exchange, with a summary between call and result."""
+    tail = placed([*dialogue(4), *exchange("a"), assistant(id="end")])
+    answer = [summary(), tail[4], summary("more"), tail[5], tail[6]]
+    assert after(snapshot_of(tail), answer) == ["S", "S", "call a", "result a", "end"]
 
 
 # ------------------------------------------------------------------------- what is withheld

@@ -227,6 +227,19 @@ async def test_unprocessed_parts_are_sent_again(storage, proxy):
     assert await contents(storage) == [message.content]
 
 
+async def test_parts_are_written_before_the_item_that_shows_them(storage, proxy, make):
+    """A reader that sees the item finds all of its parts."""
+    other, seen = make(direct=True), []
+
+    async def look():
+        seen.append(await parts(other))
+
+    proxy.fail("PutItem", first(look))
+    await storage.save_chat_message(*IDS, large())
+    assert len(seen[0]) > 1
+    assert seen == [await parts(other)]
+
+
 async def test_parts_that_stay_unprocessed_end_as_unavailable(make, proxy, impatient):
     """Nothing shows, nothing is left, and the next save is right."""
     storage = make()
@@ -340,8 +353,8 @@ async def test_each_save_of_a_group_gets_the_error(make, proxy, impatient):
 
 async def test_retries_wait_for_random_times(storage, proxy, monkeypatch):
     """Full jitter: from nothing up to a ceiling that doubles."""
-    ceilings = []
-    monkeypatch.setattr(random, "uniform", lambda low, high: ceilings.append(high) or 0)
+    ranges = []
+    monkeypatch.setattr(random, "uniform", lambda low, high: ranges.append((low, high)) or 0)
     proxy.fail("PutItem", *[throttles] * 4)
     await storage.save_chat_message(*IDS, user())
-    assert ceilings == [0.02, 0.04, 0.08, 0.16]
+    assert ranges == [(0, 0.02), (0, 0.04), (0, 0.08), (0, 0.16)]

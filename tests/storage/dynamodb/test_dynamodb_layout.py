@@ -84,7 +84,11 @@ def test_log_keys_sort_as_chats_and_places_do(one, other, place, later):
     assert (first < second) == expected
 
 
-@given(keys, keys)
+near = st.text("ab\x01\xff", min_size=1, max_size=3)
+near_keys = st.builds(ChatKey, near, near, near)
+
+
+@given(keys | near_keys, near_keys)
 def test_c10_no_chat_lies_within_the_range_of_another(one, other):
     """A prefix with END above it holds one chat, and nothing of a longer session id."""
     low = prefix(LOG, one)
@@ -282,6 +286,7 @@ def test_a_log_that_has_expired_goes_on_above_what_was_reserved():
     tail = Tail.after(next_append(Tail(), 0, 1, ["a"], 0), 0)
     gone = expired(tail, reserve_for(1))
     assert (gone.following, gone.last, gone.floor) == (Place(1025), 1024, 1024)
+    assert expired(tail, 0).following == Place(2)  # nothing could be reserved
     anchor = LogItem(place=Place(0), kind=Kind.ANCHOR, reserved=1024, at=1)
     assert Tail.after(anchor, 0).following == Place(1025)
 
