@@ -11,7 +11,9 @@ import attrs
 from agent_memory.errors import InvalidSummaryError
 from agent_memory.ids import new_id
 from agent_memory.messages import ConversationMessage
+from agent_memory.models.base import check_refusal
 from agent_memory.providers import parts, text_of
+from agent_memory.providers.part import as_dict, as_list
 
 _NOT_TEXT: Final = ("call", "result")
 
@@ -29,12 +31,17 @@ def checked_answer(answer: object) -> Sequence[ConversationMessage]:
     messages: list[ConversationMessage] = []
     for index, message in enumerate(cast("Sequence[object]", answer)):
         if not isinstance(message, ConversationMessage):
+            # Other libraries call their messages ConversationMessage, too.
             raise InvalidSummaryError(
-                f"item {index} of the summarizer's answer is of type "
-                f"{type(message).__name__}, not ConversationMessage"
+                f"item {index} of the summarizer's answer must be an "
+                f"{_full_name(ConversationMessage)}, not {_full_name(type(message))}"
             )
         messages.append(message)
     return messages
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def check_order(block: Iterable[ConversationMessage]) -> None:
@@ -120,6 +127,7 @@ class KnownMessages:
 
         Raises:
             InvalidSummaryError: it is blank, or holds calls or results.
+            RefusedError: it is the refusal of the model that was asked for a summary.
         """
         if any(part.kind in _NOT_TEXT for part in parts(message)):
             raise InvalidSummaryError(
@@ -127,6 +135,9 @@ class KnownMessages:
             )
         if not text_of(message).strip():
             raise InvalidSummaryError("the summary is blank")
+        check_refusal(message.extra.get("refusal"))
+        for block in as_list(message.content):
+            check_refusal((as_dict(block) or {}).get("refusal"))
         if message.id in self._taken or message.position is not None:
             message = attrs.evolve(message, id=new_id())
         self._taken.add(message.id)

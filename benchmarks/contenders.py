@@ -7,8 +7,15 @@ written: what they do is an append-only log of rows, and nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
+import queue
+import sqlite3
+import threading
+import uuid
 from abc import ABC, abstractmethod
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,6 +62,10 @@ class Contender(ABC):
         for number in range(count):
             await self.save(chat, number)
 
+    async def newest(self, chat: str, count: int) -> list[str] | None:
+        """Return what the newest messages of a chat say; None for those that are not measured."""
+        return None
+
     async def close(self) -> None:
         """Let go of what was opened."""
 
@@ -82,6 +93,10 @@ class Ours(Contender):
         for start in range(0, count, _FILL):
             batch = [message(number) for number in range(start, min(start + _FILL, count))]
             await self.storage.save_chat_messages("user", "session", chat, batch)
+
+    async def newest(self, chat: str, count: int) -> list[str] | None:
+        messages = await self.storage.fetch_chat("user", "session", chat, count)
+        return [found.content for found in messages]
 
     async def close(self) -> None:
         await self.storage.aclose()
@@ -201,6 +216,77 @@ class RawBatch(_RawSqlite):
         rows = [(chat, "user", text_of(number + row)) for row in range(64)]
         await self._db.executemany(_ROW, rows)
         await self._db.commit()
+
+
+class GroupCommit(Contender):
+    """The least program that does what a store on SQLite does, without its checks.
+
+    A message is made, with an id and a time, and encoded; a thread takes what waits, raises the
+    chats' rows, inserts the messages, commits once and wakes the callers once. No id is looked
+    up, no error is told apart, nothing is cancelled safely.
+    """
+
+    name = "sqlite3, minimal group commit without checks (WAL, FULL)"
+    kind = "engine"
+
+    async def open(self) -> None:
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        arguments = self._directory / "minimal.db", self._jobs
+        self._thread = threading.Thread(target=_serve_groups, args=arguments, daemon=True)
+        self._thread.start()
+
+    async def save(self, chat: str, number: int) -> None:
+        fields = {
+            "id": str(uuid.uuid4()),
+            "role": "user",
+            "content": text_of(number),
+            "timestamp": datetime.now(UTC).isoformat(),
+        }
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._jobs.put((("user", "session", chat), json.dumps(fields), done, loop))
+        await done
+
+    async def close(self) -> None:
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+
+_GROUP_TABLES = """
+PRAGMA journal_mode=WAL;
+PRAGMA synchronous=FULL;
+CREATE TABLE chats (number INTEGER PRIMARY KEY, user_id TEXT, session_id TEXT, agent_id TEXT,
+    last INTEGER, UNIQUE (user_id, session_id, agent_id));
+CREATE TABLE messages (chat INTEGER, position INTEGER, body TEXT, PRIMARY KEY (chat, position));
+"""
+_RAISE_HEAD = (
+    "INSERT INTO chats (user_id, session_id, agent_id, last) VALUES (?, ?, ?, 1) "
+    "ON CONFLICT DO UPDATE SET last = last + 1 RETURNING number, last"
+)
+
+
+def _serve_groups(path: Path, jobs: queue.SimpleQueue[Any]) -> None:
+    database = sqlite3.connect(path, isolation_level=None)
+    database.executescript(_GROUP_TABLES)
+    while (job := jobs.get()) is not None:
+        group = [job]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                group.append(jobs.get_nowait())
+        database.execute("BEGIN IMMEDIATE")
+        rows = [
+            (*database.execute(_RAISE_HEAD, key).fetchone(), body)
+            for key, body, _done, _loop in group
+        ]
+        database.executemany("INSERT INTO messages VALUES (?, ?, ?)", rows)
+        database.execute("COMMIT")
+        job[3].call_soon_threadsafe(_wake, [done for _key, _body, done, _loop in group])
+    database.close()
+
+
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    for done in waiting:
+        done.set_result(None)
 
 
 class RawFiles(Contender):

@@ -34,6 +34,9 @@ class OpenAiSqlite(Contender):
     async def fill(self, chat: str, count: int) -> None:
         await self._session(chat).add_items([_item(number) for number in range(count)])
 
+    async def newest(self, chat: str, count: int) -> list[str] | None:
+        return [item["content"] for item in await self._session(chat).get_items(count)]
+
     async def close(self) -> None:
         for session in self._sessions.values():
             session.close()

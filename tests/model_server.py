@@ -88,6 +88,19 @@ def answer(text: str, *, reasoning: int = 0, cached: int = 0) -> Step:
     return lambda request: Reply(text, reasoning=reasoning, cached=cached)
 
 
+def parts(*content: dict, reported: bool = True) -> Step:
+    """Chat: the model's content is a list of parts; the cost is reported or not."""
+
+    def step(request: Request) -> Reply:
+        body = _completion(Reply(), Usage(20, 10))
+        body["choices"][0]["message"]["content"] = list(content)
+        if not reported:
+            del body["usage"]
+        return Reply(body=body)
+
+    return step
+
+
 def refused(text: str = "I cannot help with that.") -> Step:
     """The model refuses."""
     return lambda request: Reply(refusal=text)

@@ -73,7 +73,7 @@ def test_the_table_of_saves_and_its_targets(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(file.read_text())
     kinds = [row["kind"] for row in figures["saves"]]
-    assert (kinds.count("ours"), kinds.count("engine")) == (3, 4)
+    assert (kinds.count("ours"), kinds.count("engine")) == (3, 5)
     assert all(row["rate"] > 0 for row in figures["saves"])
     assert len(figures["targets"]) >= 5
     for target in figures["targets"]:

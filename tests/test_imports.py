@@ -23,9 +23,9 @@ LAYERS = [
     {"frozen", "ids"},
     {"messages"},
     {"records", "retractions", "events", "telemetry"},
-    {"providers", "text_tokens", "tokens", "clipping", "exchanges", "turns", "attribution"},
+    {"providers", "text_tokens", "tokens", "clipping", "exchanges", "turns", "attribution"}
+    | {"models"},
     {"answers", "compaction", "view", "explaining"},
-    {"models"},
     {"summarizers", "fitting"},
     {"storage"},
     {"conversation"},

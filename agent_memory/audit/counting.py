@@ -28,6 +28,7 @@ class Totals:
         summaries: how many records.
         tokens_removed: how many tokens summaries took out of views, each counted once.
         usage: what making the summaries cost, where that was reported.
+        unreported: how many summaries' cost was not reported.
     """
 
     chats: int = 0
@@ -38,6 +39,7 @@ class Totals:
     summaries: int = 0
     tokens_removed: int = 0
     usage: Usage = attrs.field(factory=Usage)
+    unreported: int = 0
 
     def add(self, other: Totals) -> None:
         """Add other sums to these."""
@@ -60,6 +62,7 @@ class Totals:
             self.summaries += 1
             self.tokens_removed += record.tokens_before - record.tokens_after
             self.usage += record.usage or Usage()
+            self.unreported += record.usage is None
 
 
 @attrs.define

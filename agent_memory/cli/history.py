@@ -71,14 +71,21 @@ def _table(records: list[SummaryRecord]) -> Table:
     if len(records) > 1:
         table.add_section()
         saved = sum([record.tokens_before - record.tokens_after for record in records])
-        usages = [record.usage for record in records if record.usage is not None]
-        cost = _cost(sum(usages, Usage()) if usages else None)
-        table.add_row("all", "", "", "", "", "", "", f"{saved:,}", cost)
+        table.add_row("all", "", "", "", "", "", "", f"{saved:,}", _whole_cost(records))
     return table
 
 
+def _whole_cost(records: list[SummaryRecord]) -> str:
+    usages = [record.usage for record in records if record.usage is not None]
+    unknown = len(records) - len(usages)
+    cost = _cost(sum(usages, Usage()) if usages else None)
+    return f"{cost}; {unknown:,} not reported" if usages and unknown else cost
+
+
 def _cost(usage: Usage | None) -> str:
-    return "-" if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+    if usage is None:
+        return "not reported"
+    return f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
 
 
 def _plain(record: SummaryRecord) -> dict[str, Any]:

@@ -83,9 +83,16 @@ def _cells(totals: Totals) -> list[str]:
         totals.bytes,
         totals.summaries,
         totals.tokens_removed,
-        totals.usage.total_tokens,
     )
-    return [f"{figure:,}" for figure in figures]
+    return [*(f"{figure:,}" for figure in figures), _cost(totals)]
+
+
+def _cost(totals: Totals) -> str:
+    if not totals.unreported:
+        return f"{totals.usage.total_tokens:,}"
+    if totals.unreported == totals.summaries:
+        return "not reported"
+    return f"{totals.usage.total_tokens:,}; {totals.unreported:,} not reported"
 
 
 def _plain(found: Statistics) -> dict[str, Any]:

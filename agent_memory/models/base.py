@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import attrs
@@ -14,19 +14,6 @@ from agent_memory.errors import (
     SummarizerTimeoutError,
 )
 from agent_memory.messages import Usage
-
-
-@attrs.frozen
-class Completion:
-    """A model's answer.
-
-    Args:
-        text: what it said, reasoning left out.
-        usage: what the provider reported; zeros where it reported nothing.
-    """
-
-    text: str
-    usage: Usage = attrs.field(factory=Usage)
 
 
 class ModelError(SummarizerError):
@@ -73,6 +60,76 @@ class RefusedError(ModelError):
     """The model, or a filter around it, refused to answer."""
 
 
+_SAID: Final = (None, "text", "output_text")
+"""The types of parts that are said aloud; Bedrock's have none."""
+
+
+def answered_text(content: object, *, usage: Usage | None = None) -> str:
+    """Return what a model said, of an answer's content as its provider wrote it.
+
+    Args:
+        content: a text, a list of parts (dicts or an SDK's objects, of any provider), or None.
+            The texts of parts are joined as they are; reasoning and what is unknown is left out.
+        usage: what the answer cost, for the errors.
+
+    Raises:
+        RefusedError: a part is the model's refusal.
+        ModelError: it is neither text nor parts.
+    """
+    if isinstance(content, str):
+        return content
+    if content is not None and not isinstance(content, list | tuple):
+        raise ModelError(
+            f"the model's answer must be a text or a list of parts, not {type(content).__name__}",
+            usage=usage,
+        )
+    said: list[str] = []
+    for part in cast("Sequence[object]", content or ()):
+        check_refusal(_field(part, "refusal"), usage=usage)
+        text = part if isinstance(part, str) else _field(part, "text")
+        if isinstance(text, str) and _field(part, "type") in _SAID:
+            said.append(text)
+    return "".join(said)
+
+
+def check_refusal(refusal: object, *, usage: Usage | None = None) -> None:
+    """Raise what a refusal is.
+
+    Raises:
+        RefusedError: there is one.
+    """
+    if isinstance(refusal, str) and refusal:
+        raise RefusedError(f"the model refused: {refusal[:200]}", usage=usage)
+
+
+def _field(part: object, name: str) -> object:
+    return _entry(part, name) if isinstance(part, dict) else getattr(part, name, None)
+
+
+@attrs.frozen
+class Completion:
+    """A model's answer.
+
+    Args:
+        text: what it said, reasoning left out. A list of parts, as some providers give, is
+            read as :func:`answered_text` does.
+        usage: what the provider reported; None where it reported nothing, so that the cost is
+            unknown.
+
+    Raises:
+        RefusedError: a part of the answer is the model's refusal.
+        ModelError: the text is none.
+    """
+
+    text: str
+    usage: Usage | None = None
+
+    def __attrs_post_init__(self) -> None:
+        given: object = self.text
+        if not isinstance(given, str):
+            object.__setattr__(self, "text", answered_text(given, usage=self.usage))
+
+
 @runtime_checkable
 class ChatModel(Protocol):
     """A language model that answers one instruction about one text."""
@@ -93,8 +150,12 @@ class ChatModel(Protocol):
         ...
 
 
-ModelFunction: TypeAlias = Callable[..., Awaitable["Completion | str"]]
-"""``async def ask(instruction, transcript, **parameters)`` serves as a model, too."""
+ModelFunction: TypeAlias = Callable[..., Awaitable["Completion | str | list[Any]"]]
+"""``async def ask(instruction, transcript, **parameters)`` serves as a model, too.
+
+It returns a :class:`Completion`, or the content alone (a text or a list of parts), whose cost
+is then unknown.
+"""
 
 
 @attrs.frozen
@@ -103,7 +164,7 @@ class _FunctionModel:
 
     async def complete(self, instruction: str, transcript: str, **parameters: Any) -> Completion:
         answer = await self.function(instruction, transcript, **parameters)
-        return Completion(answer) if isinstance(answer, str) else answer
+        return Completion(cast("str", answer)) if isinstance(answer, str | list) else answer
 
 
 def as_chat_model(llm: ChatModel | ModelFunction) -> ChatModel:

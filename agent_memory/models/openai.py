@@ -16,7 +16,9 @@ from agent_memory.models.base import (
     ModelError,
     RefusedError,
     TruncatedAnswerError,
+    answered_text,
     as_model_error,
+    check_refusal,
 )
 
 if TYPE_CHECKING:
@@ -138,9 +140,11 @@ def _read_chat(answer: Any) -> Completion:
     if message is None:
         raise ModelError("the model's answer holds no message", transient=True, usage=usage)
     finish = getattr(choices[0], "finish_reason", None)
-    _check_ending(getattr(message, "refusal", None), finish, usage)
-    text = getattr(message, "content", None)
-    return Completion(_THOUGHT.sub("", text) if isinstance(text, str) else "", usage)
+    check_refusal(getattr(message, "refusal", None), usage=usage)
+    # Compatible servers give a list of parts where the model reasons.
+    text = answered_text(getattr(message, "content", None), usage=usage)
+    _check_ending(finish, usage)
+    return Completion(_THOUGHT.sub("", text), usage)
 
 
 def _read_response(answer: Any) -> Completion:
@@ -150,19 +154,15 @@ def _read_response(answer: Any) -> Completion:
     output = getattr(answer, "output", None)
     if not isinstance(output, list):
         raise ModelError("the model's answer holds no output", transient=True, usage=usage)
-    contents: list[Any] = [
-        content
+    said: list[str] = [
+        answered_text(getattr(item, "content", None), usage=usage)  # pyright: ignore[reportUnknownArgumentType]
         for item in output  # pyright: ignore[reportUnknownVariableType]
         if getattr(item, "type", None) == "message"  # pyright: ignore[reportUnknownArgumentType]
-        for content in getattr(item, "content", None) or ()  # pyright: ignore[reportUnknownArgumentType]
     ]
-    refusals = [getattr(content, "refusal", None) for content in contents]
-    _check_ending(next((text for text in refusals if text), None), None, usage)
-    texts = [getattr(content, "text", None) for content in contents]
-    return Completion("".join(text for text in texts if isinstance(text, str)), usage)
+    return Completion("".join(said), usage)
 
 
-def _check_status(answer: Any, usage: Usage) -> None:
+def _check_status(answer: Any, usage: Usage | None) -> None:
     status = getattr(answer, "status", None)
     if status == "failed":
         problem = getattr(answer, "error", None)
@@ -174,19 +174,21 @@ def _check_status(answer: Any, usage: Usage) -> None:
         )
     if status == "incomplete":
         reason = getattr(getattr(answer, "incomplete_details", None), "reason", None)
-        _check_ending(None, "length" if reason == "max_output_tokens" else reason, usage)
+        _check_ending("length" if reason == "max_output_tokens" else reason, usage)
 
 
-def _check_ending(refusal: object, finish: object, usage: Usage) -> None:
-    if isinstance(refusal, str) and refusal:
-        raise RefusedError(f"the model refused: {refusal[:200]}", usage=usage)
+def _check_ending(finish: object, usage: Usage | None) -> None:
     if finish == "content_filter":
         raise RefusedError("the provider's content filter stopped the answer", usage=usage)
     if finish == "length":
         raise TruncatedAnswerError("the answer reached its limit of tokens", usage=usage)
 
 
-def _usage(reported: Any, prompt: str, completion: str) -> Usage:
+def _usage(reported: Any, prompt: str, completion: str) -> Usage | None:
+    """Return what was reported; None where that is nothing, as some servers leave it out."""
+    figures = (getattr(reported, f"{name}_tokens", None) for name in (prompt, completion))
+    if all(type(figure) is not int for figure in figures):
+        return None
     return Usage(
         input_tokens=_figure(reported, f"{prompt}_tokens"),
         output_tokens=_figure(reported, f"{completion}_tokens"),

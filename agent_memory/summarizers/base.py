@@ -100,8 +100,10 @@ def _checked(value: Sequence[object]) -> tuple[ConversationMessage, ...]:
     checked: list[ConversationMessage] = []
     for item in value:
         if not isinstance(item, ConversationMessage):
+            kind = type(item)
             raise InvalidSummaryError(
-                f"a summary is made of ConversationMessages, not of {type(item).__name__}"
+                "a summary is made of agent_memory.messages.ConversationMessage, not of "
+                f"{kind.__module__}.{kind.__qualname__}"
             )
         checked.append(item)
     return tuple(checked)

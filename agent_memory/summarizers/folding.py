@@ -56,7 +56,7 @@ class Folding:
     retry: Retry
 
     async def fold(self, instruction: str, anchor: str, entries: Sequence[str]) -> Completion:
-        """Return the summary, and what all requests for it cost.
+        """Return the summary, and what all requests for it cost: None if that is unknown.
 
         Args:
             instruction: what the model is told to do.
@@ -67,20 +67,21 @@ class Folding:
             ModelError: a request failed for good; its ``usage`` is that of all requests.
         """
         anchor, pieces = self._begun(instruction, anchor, entries or [_NOTHING_SAID])
-        spent, done = Usage(), 0
+        spent: Usage | None = Usage()
+        done = 0
         while pieces:
             total = done + len(pieces)
             part = f"{done + 1} of {total}" if total > 1 else ""
             try:
                 answer = await self._answer(instruction, anchor, pieces[0], part)
             except ModelError as error:
-                error.usage += spent
+                error.usage += spent or Usage()
                 if not isinstance(error, ContextOverflowError):
                     raise
-                spent = error.usage
+                spent = None if spent is None else error.usage
                 pieces = self._halved(pieces, error)
             else:
-                anchor, spent = self._bounded(answer.text), spent + answer.usage
+                anchor, spent = self._bounded(answer.text), _total(spent, answer.usage)
                 pieces, done = pieces[1:], done + 1
         return Completion(anchor, spent)
 
@@ -124,7 +125,7 @@ class Folding:
         except ModelError as error:
             error.usage += cost
             raise
-        return Completion(answer.text, answer.usage + cost)
+        return Completion(answer.text, _total(answer.usage, cost))
 
     async def _ask(self, instruction: str, text: str, parameters: Mapping[str, Any]) -> Completion:
         try:
@@ -170,3 +171,8 @@ class Folding:
 
     def _tokens(self, text: str) -> int:
         return self.counter.count(ConversationMessage(ParticipantRole.USER, text))
+
+
+def _total(spent: Usage | None, usage: Usage | None) -> Usage | None:
+    """Add costs up; with one that is unknown, so is the sum."""
+    return None if spent is None or usage is None else spent + usage

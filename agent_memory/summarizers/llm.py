@@ -211,7 +211,7 @@ class LLMSummarizer:
 
     async def _summary(
         self, old: Sequence[ConversationMessage], history: Sequence[ConversationMessage]
-    ) -> tuple[ConversationMessage, Usage]:
+    ) -> tuple[ConversationMessage, Usage | None]:
         anchor = "\n\n".join(summary_body(message) for message in old if is_summary(message))
         new = [message for message in old if not is_summary(message)]
         answer = await self._folding.fold(

@@ -55,6 +55,8 @@ class Retry:
     async def run(self, ask: Callable[[], Awaitable[Completion]]) -> Completion:
         """Return the first answer; what failed attempts cost is added to its usage.
 
+        Where the answer's own cost is unknown, so is the whole.
+
         Raises:
             ModelError: the last failure, with what all attempts cost.
         """
@@ -65,7 +67,8 @@ class Retry:
             attempt += 1
             try:
                 answer = await ask()
-                return Completion(answer.text, answer.usage + spent)
+                cost = None if answer.usage is None else answer.usage + spent
+                return Completion(answer.text, cost)
             except ModelError as error:
                 error.usage += spent
                 spent = error.usage

@@ -65,6 +65,17 @@ def _check_transcripts(out):
     ]  # fmt: skip
 
 
+def test_c75_an_unknown_cost_is_not_reported(small, capsys, monkeypatch):
+    """history, stats and report say "not reported" where a summary's cost is unknown."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run_here(["history", *IDS, "--store", small]) == 0
+    assert capsys.readouterr().out.count("not reported") > 2
+    assert run_here(["stats", "--store", small]) == 0
+    assert re.search(r"all .* not reported", capsys.readouterr().out)
+    assert run_here(["report", *IDS[:2], "--store", small, "-o", "report.html"]) == 0
+    assert "its cost was not reported" in Path("report.html").read_text()
+
+
 def test_json(small, capsys):
     """What is written for programs holds the same, in ASCII or escaped, an object a line."""
 

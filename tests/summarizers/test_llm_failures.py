@@ -16,6 +16,7 @@ from agent_memory.errors import (
 from agent_memory.messages import Usage
 from agent_memory.models.base import (
     BlankAnswerError,
+    Completion,
     ContextOverflowError,
     ModelError,
     RefusedError,
@@ -179,7 +180,7 @@ async def test_a_plain_function_may_raise_anything(time):
 
     result = await LLMSummarizer(ask, retry=time.retry()).summarize(chat(8), 10)
     assert summary_body(result.summary[0]) == "Made by hand."
-    assert result.usage == Usage()
+    assert result.usage is None
 
 
 async def test_a_function_that_returns_nonsense_is_an_error(time):
@@ -190,3 +191,29 @@ async def test_a_function_that_returns_nonsense_is_an_error(time):
 
     with pytest.raises(ModelError, match="int"):
         await LLMSummarizer(ask, retry=time.retry()).summarize(chat(8), 10)
+
+
+async def test_c75_the_cost_of_plain_text_is_unknown(time):
+    """A model function that returns text alone says nothing of its cost: None, never zero."""
+    answers = iter(["", "one", "two", "three", "four"])
+
+    async def ask(instruction, transcript, **parameters):
+        return next(answers)
+
+    small = {"max_input_tokens": 1_300, "max_summary_tokens": 100}
+    result = await LLMSummarizer(ask, retry=time.retry(), **small).summarize(chat(80), 10)
+    assert next(answers) == "four"  # in pieces, and one answer was blank
+    assert result.usage is None
+
+
+async def test_c75_one_unknown_cost_makes_the_sum_unknown(time):
+    """Of two pieces one reported its cost: their sum is not known."""
+    answers = iter([Completion("one", Usage(10, 1)), Completion("two")])
+
+    async def ask(instruction, transcript, **parameters):
+        return next(answers, Completion("more", Usage(10, 1)))
+
+    small = {"max_input_tokens": 1_300, "max_summary_tokens": 100}
+    result = await LLMSummarizer(ask, retry=time.retry(), **small).summarize(chat(80), 10)
+    assert next(answers, None) is None
+    assert result.usage is None

@@ -13,7 +13,7 @@ from agent_memory.messages import Usage
 from agent_memory.providers import from_openai, repair, reshape, text_of, validate
 from agent_memory.storage.in_memory import InMemoryChatStorage
 from agent_memory.storage.summarizing.storage import SummarizingChatStorage
-from agent_memory.summarizers import ExtractiveSummarizer
+from agent_memory.summarizers import ExtractiveSummarizer, LLMSummarizer
 from agent_memory.summarizers.base import SUMMARY_TITLE, is_summary
 
 _AIRLINE = Path(__file__).parents[3] / "shared/data/airline.jsonl"
@@ -119,3 +119,17 @@ async def test_real_conversations_in_three_shapes(server, make, shape):
         spent += sum((record.usage for record in records), Usage())
     assert len(server.requests) > 20
     assert spent == server.reported
+
+
+async def test_c75_an_unknown_cost_is_none_on_the_record():
+    """A model function that returns plain text: the record's usage is None, not zero."""
+
+    async def ask(instruction, transcript, **parameters):
+        return "The summary."
+
+    summarizer = LLMSummarizer(ask, keep_recent_count=1)
+    async with SummarizingChatStorage(InMemoryChatStorage(), summarizer, 3, 1) as storage:
+        await _saved(storage, chat(6))
+        records = await storage.compaction_history(*_KEY)
+    assert records
+    assert {record.usage for record in records} == {None}

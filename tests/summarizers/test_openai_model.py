@@ -208,7 +208,7 @@ async def test_an_async_function_is_a_model():
         return f"{instruction}|{transcript}|{parameters}"
 
     answer = await as_chat_model(ask).complete("i", "t", a=1)
-    assert answer == Completion("i|t|{'a': 1}", Usage())
+    assert answer == Completion("i|t|{'a': 1}")
 
 
 def test_what_is_no_model_is_refused():
@@ -256,3 +256,87 @@ def test_other_sdks_errors_are_told_apart(error, transient):
     assert translated.transient is transient
     assert translated.__cause__ is error
     assert not isinstance(translated, InvalidSummaryError)
+
+
+# ---------------------------------------------------------------------------- content in parts
+
+_TEXT = {"type": "text", "text": "Room 12 "}
+_MORE = {"type": "text", "text": "is booked."}
+_THINKING = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+    {"type": "reasoning", "text": "hm"},
+    {"type": "reasoning_content", "reasoning_content": {"text": "hm"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([*_THINKING, _TEXT], "Room 12 "),
+        ([_TEXT, _MORE], "Room 12 is booked."),
+        ([_TEXT, {"type": "image_url", "image_url": {"url": "x"}}, _MORE], "Room 12 is booked."),
+        ([{"type": "text", "text": "<think>hm</think>"}, _TEXT], "Room 12 "),
+        ([_TEXT, {"type": "refusal", "refusal": ""}], "Room 12 "),
+    ],
+)
+async def test_c70_the_answer_may_be_a_list_of_parts(server, content, expected):
+    """Texts are joined; reasoning and what is no text is left out."""
+    server.script(scripted.parts(*content))
+    completion = await OpenAIChatModel(server.client(), "m").complete("i", "t")
+    assert completion == Completion(expected, Usage(20, 10))
+
+
+async def test_c70_a_refusal_may_be_a_part(server):
+    """A refusal among the parts is the typed error, with what it cost."""
+    server.script(scripted.parts(_TEXT, {"type": "refusal", "refusal": "I cannot."}))
+    with pytest.raises(RefusedError, match="I cannot") as caught:
+        await OpenAIChatModel(server.client(), "m").complete("i", "t")
+    assert caught.value.usage == Usage(20, 10)
+    assert not caught.value.transient
+
+
+class _Block:
+    """A part as an SDK gives it."""
+
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [_TEXT, _MORE],
+        (_TEXT, _MORE),
+        [_Block(type="thinking", thinking="hm"), _Block(type="text", text="Room 12 is booked.")],
+        [{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "Room 12 is booked."}],
+        ["Room 12 ", "is booked."],
+    ],
+)
+async def test_c70_a_function_may_return_the_content_of_any_provider(content):
+    """Dicts and objects; alone or as the text of a Completion."""
+
+    async def alone(instruction, transcript):
+        return list(content)
+
+    async def completed(instruction, transcript):
+        return Completion(content, Usage(1, 2))
+
+    assert await as_chat_model(alone).complete("i", "t") == Completion("Room 12 is booked.")
+    assert (await completed("i", "t")) == Completion("Room 12 is booked.", Usage(1, 2))
+
+
+def test_c70_a_completion_tells_a_refusal_from_text():
+    """A refusal is raised where the answer is made, and what is no text is named."""
+    with pytest.raises(RefusedError) as caught:
+        Completion([{"type": "refusal", "refusal": "no"}], Usage(3, 4))
+    assert caught.value.usage == Usage(3, 4)
+    with pytest.raises(ModelError, match="not int"):
+        Completion(7)
+    assert Completion(None).text == ""
+
+
+async def test_c75_a_server_that_reports_nothing_costs_nobody_knows(server):
+    """Some compatible servers report no usage: that is no cost of zero."""
+    server.script(scripted.parts(_TEXT, reported=False))
+    completion = await OpenAIChatModel(server.client(), "m").complete("i", "t")
+    assert completion.usage is None

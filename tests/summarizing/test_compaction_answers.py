@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from agent_memory import ConversationMessage, InvalidSummaryError
+from agent_memory import ConversationMessage, InvalidSummaryError, SummaryResult
+from agent_memory.models.base import RefusedError
 from rig import (
     call,
     dialogue,
@@ -104,7 +105,7 @@ def test_c36_what_is_no_list_of_messages_is_refused(tail, answer):
 
 def test_c36_a_list_of_dicts_is_refused(tail):
     """The error names the item and its type."""
-    with pytest.raises(InvalidSummaryError, match=r"item 0.*dict, not ConversationMessage"):
+    with pytest.raises(InvalidSummaryError, match=r"item 0.*must be.*not builtins.dict"):
         snapshot_of(tail).interpret([{"role": "user", "content": "x"}])
 
 
@@ -135,3 +136,34 @@ def test_c42_messages_out_of_their_order_are_refused(tail):
         snapshot_of(tail).interpret([tail[3], tail[1], *tail[-2:]])
     with pytest.raises(InvalidSummaryError, match="order"):
         snapshot_of(tail).interpret([summary(), tail[6], tail[4], tail[7]])
+
+
+def test_c74_messages_of_another_library_are_named_with_their_modules(tail):
+    """Two classes may be called ConversationMessage: the error tells which is which."""
+
+    class Theirs:
+        __module__ = "agent_squad.types"
+        __qualname__ = "ConversationMessage"
+
+    expected = (
+        r"item 0 .* must be an agent_memory\.messages\.ConversationMessage, "
+        r"not agent_squad\.types\.ConversationMessage"
+    )
+    with pytest.raises(InvalidSummaryError, match=expected):
+        snapshot_of(tail).interpret([Theirs(), *tail[-2:]])
+    with pytest.raises(InvalidSummaryError, match=r"agent_squad\.types\.ConversationMessage"):
+        SummaryResult([Theirs()])
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"content": [{"type": "refusal", "refusal": "I cannot."}]},
+        {"content": None, "extra": {"refusal": "I cannot."}},
+        {"content": [{"type": "text", "text": "Part."}, {"type": "refusal", "refusal": "No."}]},
+    ],
+)
+def test_c70_a_refusal_is_no_summary(tail, refusal):
+    """A summarizer that hands on its model's refusal has failed."""
+    with pytest.raises(RefusedError, match="the model refused"):
+        snapshot_of(tail).interpret([ConversationMessage("assistant", **refusal), *tail[-2:]])

@@ -16,7 +16,14 @@ from agent_memory.audit.sources import langchain
 from agent_memory.audit.sources.items import Tally
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ROLES, ConversationMessage, Usage
-from agent_memory.providers import from_openai_responses, parts, shape_of
+from agent_memory.providers import (
+    format_of,
+    from_anthropic,
+    from_bedrock,
+    from_openai,
+    from_openai_responses,
+    parts,
+)
 from agent_memory.providers.part import Block, as_dict, as_list, as_text
 from agent_memory.providers.plain import load_message
 
@@ -31,6 +38,8 @@ _FORMS: Final[Mapping[str | None, str]] = {
     "bedrock": "Bedrock",
     None: "role and text",
 }
+_LOADERS: Final = {"anthropic": from_anthropic, "bedrock": from_bedrock}
+"""How messages are loaded that a block shows to be of this format; others as Chat's."""
 _ITEMS: Final[Mapping[str, tuple[str, ...]]] = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
@@ -150,7 +159,7 @@ def check_content(role: object, content: object) -> Any:
         return content
     if not isinstance(content, list):
         raise InvalidRequestError(f"its content must be text or a list, not {_kind_of(content)}")
-    message = ConversationMessage("user" if role == "tool" else role, content)
+    message = ConversationMessage("user" if role in ("tool", "function") else role, content)
     for index, part in enumerate(parts(message)):
         if part.kind == "other" and part.name not in _SAYING_NOTHING:
             block = as_dict(part.raw)
@@ -207,7 +216,7 @@ def _has_role(fields: Block) -> bool:
 
 def _read_role(fields: Block) -> tuple[str, ConversationMessage]:
     role, content = fields["role"], fields.get("content")
-    if not isinstance(role, str) or role not in ROLES:
+    if not isinstance(role, str) or (role not in ROLES and role != "function"):
         known = ", ".join(repr(role.value) for role in ROLES.values())
         raise InvalidRequestError(f"role must be one of {known}, not {role!r}")
     if content is not None:
@@ -216,10 +225,17 @@ def _read_role(fields: Block) -> tuple[str, ConversationMessage]:
         raise InvalidRequestError("it has no content")
     if not isinstance(fields.get("tool_calls", []), list | None):
         raise InvalidRequestError("its tool_calls must be a list")
-    message = load_message(fields)  # as from_openai, from_anthropic and from_bedrock do
-    # A string alone is the same in all forms, and most messages are one.
-    is_text = isinstance(content, str) and not message.extra
-    return _FORMS[None if is_text else shape_of(message)], message
+    message = load_message(fields)
+    if isinstance(content, str) and not message.extra:
+        return _FORMS[None], message  # the same in all formats, and most messages are such
+    name = format_of(message)
+    shown = [next(iter(part.forms)) for part in parts(message) if len(part.forms) == 1]
+    loaders = [_LOADERS[form] for form in shown if form in _LOADERS]
+    try:
+        (message,) = (loaders or [from_openai])[0]([fields])
+    except InvalidRequestError as error:
+        raise InvalidRequestError(str(error).removeprefix("message 0: ")) from error
+    return _FORMS.get(name, _FORMS[None]), message
 
 
 def _read_langchain(fields: Block) -> tuple[str, ConversationMessage]:
