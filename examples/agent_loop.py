@@ -1,8 +1,8 @@
 """An agent that calls tools, remembers its conversation in SQLite, and keeps it short.
 
-    OPENAI_API_KEY=… python examples/agent_loop.py "What time is it?"
+    python examples/agent_loop.py "What time is it?"
 
-OPENAI_BASE_URL, MODEL and CHATS (a file) point it elsewhere. Run it again: it goes on.
+With OPENAI_API_KEY it asks a model, else a script answers; CHATS (a file) is where it is kept.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import sys
 from datetime import UTC, datetime
 
 from openai import AsyncOpenAI
+from scripted_model import a_model
 
 from agent_memory import ConversationManager, LLMSummarizer, OpenAIChatModel, Usage, open_storage
 from agent_memory.conversation import ConversationRun
@@ -31,11 +32,10 @@ async def answer(client: AsyncOpenAI, run: ConversationRun, question: str) -> st
         reply = await client.chat.completions.create(
             model=MODEL, messages=messages, tools=[{"type": "function", "function": CLOCK}]
         )
-        if reply.usage:
-            used = reply.usage
+        if used := reply.usage:
             run.record_usage(Usage(used.prompt_tokens, used.completion_tokens))
         said = reply.choices[0].message
-        run.add(from_openai([said]), measured=reply.usage is not None)
+        run.add(from_openai([said]), measured=used is not None)
         if not said.tool_calls:
             return said.content
         for call in said.tool_calls:
@@ -55,4 +55,5 @@ async def main(question: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(" ".join(sys.argv[1:]) or "What time is it?"))
+    with a_model():
+        asyncio.run(main(" ".join(sys.argv[1:]) or "What time is it?"))

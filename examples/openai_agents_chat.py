@@ -1,8 +1,9 @@
 """OpenAI's Agents SDK over SQLite, with summaries: every item kept, the model given a short view.
 
-    OPENAI_API_KEY=… python examples/openai_agents_chat.py "What is the weather in Oslo?"
+    python examples/openai_agents_chat.py "What is the weather in Oslo?"
 
-OPENAI_BASE_URL, MODEL and CHATS (a file) point it elsewhere. Run it again: it goes on.
+With OPENAI_API_KEY it asks a model, else a script answers. OPENAI_BASE_URL, MODEL and CHATS (a
+file) point it elsewhere. Run it again: it goes on.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import os
 import sys
 
 from agents import Agent, Runner, function_tool, set_tracing_disabled
+from scripted_model import a_model
 
 from agent_memory import LLMSummarizer, OpenAIChatModel, SummarizingChatStorage, open_storage
 from agent_memory.adapters import AgentMemorySession
@@ -41,4 +43,5 @@ async def main(question: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(" ".join(sys.argv[1:]) or "What is the weather in Oslo?"))
+    with a_model():
+        asyncio.run(main(" ".join(sys.argv[1:]) or "What is the weather in Oslo?"))

@@ -38,14 +38,11 @@ def calls_clock(request):
 
 
 async def ask(server, chats, question):
-    """Run the example; give its exit code and what it printed."""
-    environment = {
-        **os.environ,
-        "OPENAI_BASE_URL": server.base_url,
-        "OPENAI_API_KEY": "test-key",
-        "CHATS": str(chats),
-        "PYTHONPATH": str(ROOT),
-    }
+    """Run the example, without a key if there is no server; give its exit code and output."""
+    environment = {**os.environ, "CHATS": str(chats), "PYTHONPATH": str(ROOT)}
+    environment.pop("OPENAI_API_KEY", None)
+    if server is not None:
+        environment |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "examples/agent_loop.py"),
@@ -85,6 +82,14 @@ async def test_the_agent_loop_calls_tools_and_remembers(server, tmp_path):
         assert await manager.usage("me") == server.reported + Usage(40, 8)
         (thread,) = await manager.list_threads("me")
         assert (thread.title, thread.runs, thread.messages) == ("What time is it?", 2, 7)
+
+
+async def test_the_agent_loop_runs_without_a_key(tmp_path):
+    """A script answers: a first result needs no account."""
+    code, printed = await ask(None, tmp_path / "chats.db", "What time is it?")
+    assert code == 0
+    assert printed.startswith("(no OPENAI_API_KEY")
+    assert "The tool says: 20" in printed
 
 
 async def test_the_agent_loop_keeps_the_question_when_the_model_fails(server, tmp_path):

@@ -97,12 +97,10 @@ async def test_100_turns_with_tools_a_restart_and_summaries(open_store, server):
 
 
 async def ask(server, question, chats):
-    environment = {
-        **os.environ,
-        "OPENAI_BASE_URL": server.base_url,
-        "OPENAI_API_KEY": "test-key",
-        "CHATS": str(chats),
-    }
+    environment = {**os.environ, "CHATS": str(chats)}
+    environment.pop("OPENAI_API_KEY", None)
+    if server is not None:
+        environment |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "examples" / "openai_agents_chat.py"),
@@ -123,3 +121,10 @@ async def test_the_example_runs(server, tmp_path):
     assert first == ["Answer to: It is sunny in Oslo.", "in the view: 5 items"]
     second = await ask(server, "thanks", tmp_path / "chats.db")
     assert second == ["Answer to: thanks", "in the view: 7 items"]
+
+
+async def test_the_example_runs_without_a_key(tmp_path):
+    """A script answers: a first result needs no account."""
+    _, answer, view = await ask(None, "weather: Oslo?", tmp_path / "chats.db")
+    assert answer == "The tool says: It is sunny in Oslo."
+    assert view == "in the view: 4 items"
