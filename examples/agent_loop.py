@@ -16,7 +16,7 @@ from scripted_model import a_model
 
 from agent_memory import ConversationManager, LLMSummarizer, OpenAIChatModel, Usage, open_storage
 from agent_memory.conversation import ConversationRun
-from agent_memory.providers import from_openai, to_openai
+from agent_memory.providers import convert, from_openai
 
 MODEL = os.environ.get("MODEL", "gpt-4.1-mini")
 SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
@@ -28,7 +28,7 @@ async def answer(client: AsyncOpenAI, run: ConversationRun, question: str) -> st
     """One run: ask the model, call the tools it wants, until it has answered."""
     run.add(from_openai([{"role": "user", "content": question}]))
     while True:
-        messages = [SYSTEM, *to_openai(await run.messages())]
+        messages = [SYSTEM, *convert(await run.messages(), "openai").messages]
         reply = await client.chat.completions.create(
             model=MODEL, messages=messages, tools=[{"type": "function", "function": CLOCK}]
         )
