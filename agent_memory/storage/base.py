@@ -33,6 +33,7 @@ Scope: TypeAlias = Literal["process", "host", "network"]
 """Which writers a store keeps in order: those of this process, this machine, or anywhere."""
 
 _PAGE: Final = 200  # entries read at a time when streaming
+_NO_CHAT: Final = ChatKey("agent_memory", "ping", "ping")  # where a ping looks
 
 
 class ChatStorage(Lifecycle, ABC):
@@ -305,6 +306,19 @@ class ChatStorage(Lifecycle, ABC):
         await self._ready()
         async for info in self._list(user_id, session_id):
             yield info
+
+    @final
+    async def ping(self) -> None:
+        """Reach the store once, as a read does; for health checks.
+
+        It opens the store if need be, and neither needs nor makes a chat.
+
+        Raises:
+            StorageUnavailableError: the store does not answer.
+            StorageClosedError: it is closed.
+        """
+        await self._ready()
+        await self._read(_NO_CHAT, last=1)
 
     # -------------------------------------------------------------------------- forgetting
 

@@ -203,6 +203,10 @@ class SyncChatStorage:
         """Remove what deleted chats left."""
         return self.run(self._storage.purge(older_than))
 
+    def ping(self) -> None:
+        """Reach the store once; see :meth:`ChatStorage.ping`."""
+        self.run(self._storage.ping())
+
     # ----------------------------------------------------------------------------- closing
 
     def close(self) -> None:

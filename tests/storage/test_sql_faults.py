@@ -107,10 +107,11 @@ async def test_a_server_that_stays_away_is_told_and_nothing_is_stored(storage, p
     told = await asyncio.gather(
         *(storage.save_chat_message(*IDS, user("refused")) for _ in range(5)),
         storage.fetch_chat(*IDS),
+        storage.ping(),
         storage.trim_chat(*IDS, 1),
         return_exceptions=True,
     )
-    assert [type(error) for error in told] == [StorageUnavailableError] * 7
+    assert [type(error) for error in told] == [StorageUnavailableError] * 8
     assert {error.stored for error in told} <= {False, None}
     assert False in {error.stored for error in told}
     proxy.refusing = False

@@ -40,6 +40,14 @@ class ClosingTests(ContractBase):
         assert contents(await raw(storage)) == ["x"]
         await storage.aclose()
 
+    async def test_a_ping_reaches_the_store_and_leaves_nothing(
+        self, make_storage: MakeStorage
+    ) -> None:
+        """It is a read: of a store that was never used, too."""
+        async with make_storage() as storage:
+            await storage.ping()
+            assert [info async for info in storage.list_chats()] == []
+
     async def test_a_store_may_be_closed_unused_and_twice(self, make_storage: MakeStorage) -> None:
         """Closing is always fine."""
         storage = make_storage()
@@ -189,4 +197,5 @@ def _calls(storage: ChatStorage) -> dict[str, Callable[[], Awaitable[Any]]]:
         "delete_chat": lambda: storage.delete_chat(*key),
         "delete_chats": lambda: storage.delete_chats("user"),
         "purge": lambda: storage.purge(timedelta(0)),
+        "ping": storage.ping,
     }
