@@ -5,16 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeVar
 
-from agent_memory.messages import ConversationMessage
+# Messages, notes, and what an auditor puts in their place: anything with a `timestamp`. No
+# protocol says so, because pyright takes the attribute of an attrs class for its converter.
+T = TypeVar("T", bound=Any)
 
-_Head: TypeAlias = tuple[datetime, str, ConversationMessage, AsyncIterator[ConversationMessage]]
 
-
-def merge_chats(
-    chats: Mapping[str, Iterable[ConversationMessage]],
-) -> list[ConversationMessage]:
+def merge_chats(chats: Mapping[str, Iterable[T]]) -> list[T]:
     """Merge the messages of several agents, each chat's own order kept.
 
     Args:
@@ -32,20 +30,17 @@ def merge_chats(
     ]
 
 
-def _stamped(
-    agent_id: str, messages: Iterable[ConversationMessage]
-) -> Iterable[tuple[datetime, str, ConversationMessage]]:
+def _stamped(agent_id: str, messages: Iterable[T]) -> Iterable[tuple[datetime, str, T]]:
     latest: datetime | None = None
     for message in messages:
-        latest = message.timestamp if latest is None else max(latest, message.timestamp)
+        moment: datetime = message.timestamp
+        latest = moment if latest is None else max(latest, moment)
         yield latest, agent_id, message
 
 
-async def merge_streams(
-    chats: Mapping[str, AsyncIterator[ConversationMessage]],
-) -> AsyncIterator[ConversationMessage]:
+async def merge_streams(chats: Mapping[str, AsyncIterator[T]]) -> AsyncIterator[T]:
     """Merge as :func:`merge_chats` does, holding one message of each chat at a time."""
-    heads: list[_Head] = []
+    heads: list[tuple[datetime, str, T, AsyncIterator[T]]] = []
     for agent_id, stream in chats.items():
         message = await anext(stream, None)
         if message is not None:
