@@ -9,7 +9,7 @@ from agent_memory.audit.damage import is_unreadable
 from agent_memory.audit.pages import pages
 from agent_memory.audit.relocating import without_hints
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry
+from agent_memory.records import ChatInfo, Entry
 from agent_memory.storage.base import ChatStorage
 
 
@@ -35,16 +35,17 @@ async def missing_in(
         For each chat, the first entry that the target does not hold as the source does.
     """
     async for info in source.list_chats(user_id, session_id):
-        found = await _first_difference(target, source, info.key, on_progress)
+        found = await _first_difference(target, source, info, on_progress)
         if found is not None:
             yield found
 
 
 async def _first_difference(
-    target: ChatStorage, source: ChatStorage, key: ChatKey, on_progress: Callable[[int], object]
+    target: ChatStorage, source: ChatStorage, info: ChatInfo, on_progress: Callable[[int], object]
 ) -> Bad | None:
+    key = info.key
     others = _entries(target, key)
-    async for part in pages(source, key):
+    async for part in pages(source, key, last=info.last):
         for entry in part.entries:
             if is_unreadable(entry):
                 continue

@@ -10,7 +10,8 @@ from typing import BinaryIO, Final, Literal, TypeAlias
 import attrs
 
 from agent_memory.audit import jsonl
-from agent_memory.audit.chunks import Bad, Piece
+from agent_memory.audit.chunks import Piece
+from agent_memory.audit.log import Hole
 from agent_memory.audit.markdown import markdown_of
 from agent_memory.audit.openai_files import conversation_of
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
@@ -55,7 +56,7 @@ class Exported:
 
     Args:
         entries: how many messages and notes were written.
-        bad: how many entries the store could not read.
+        bad: how many positions could not be read.
         left_out: how many parts of messages have no place in the format.
     """
 
@@ -71,10 +72,10 @@ async def export(
     form: ExportFormat,
     *,
     since: jsonl.Place | None = None,
-    on_bad: Callable[[Bad], object] = str,
+    on_hole: Callable[[Hole], object] = str,
     on_progress: Callable[[int], object] = abs,
 ) -> Exported:
-    """Write chats in a format.
+    """Write chats in a format; positions that cannot be read are marked in their places.
 
     Args:
         storage: where they are.
@@ -82,16 +83,16 @@ async def export(
         out: where to write; nothing of it is read.
         form: how.
         since: for ``jsonl``: how far an earlier export has come; its header is written then.
-        on_bad: told of each entry that the store cannot read; may raise.
+        on_hole: told of positions that cannot be read; may raise.
         on_progress: told how many entries were written, piece by piece.
     """
     done = Exported()
     if form == "jsonl" and since is None:
         out.write(jsonl.HEADER.encode() + b"\n")
     async for piece in _pieces(storage, scope, form, since):
-        if isinstance(piece, Bad):
-            done.bad += 1
-            on_bad(piece)
+        if isinstance(piece, Hole):
+            done.bad += piece.count
+            on_hole(piece)
         else:
             out.write(piece.text.encode())
             done.entries += piece.entries
@@ -102,7 +103,7 @@ async def export(
 
 def _pieces(
     storage: ChatStorage, scope: Scope, form: ExportFormat, since: jsonl.Place | None
-) -> AsyncIterator[Piece | Bad]:
+) -> AsyncIterator[Piece | Hole]:
     if form == "jsonl":
         ids = scope.user_id, scope.session_id, scope.agent_id
         return jsonl.lines_of(storage, *ids, since=since)
@@ -111,7 +112,7 @@ def _pieces(
     return _conversations(storage, scope, is_list=form == "openai-json")
 
 
-async def _documents(storage: ChatStorage, scope: Scope) -> AsyncIterator[Piece]:
+async def _documents(storage: ChatStorage, scope: Scope) -> AsyncIterator[Piece | Hole]:
     async for info in scope.chats(storage):
         async for piece in markdown_of(storage, info):
             yield piece
@@ -119,7 +120,7 @@ async def _documents(storage: ChatStorage, scope: Scope) -> AsyncIterator[Piece]
 
 async def _conversations(
     storage: ChatStorage, scope: Scope, *, is_list: bool
-) -> AsyncIterator[Piece]:
+) -> AsyncIterator[Piece | Hole]:
     first = True
     async for info in scope.chats(storage):
         if is_list:

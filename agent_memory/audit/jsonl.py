@@ -21,9 +21,9 @@ import attrs
 
 from agent_memory.audit.chunks import Bad, Chunk, Piece
 from agent_memory.audit.copying import records_of
-from agent_memory.audit.damage import damage_in, is_unreadable
 from agent_memory.audit.lines import Line, Reader
-from agent_memory.audit.pages import PAGE, PAGE_BYTES, pages
+from agent_memory.audit.log import Hole, LogItem, log_of
+from agent_memory.audit.pages import PAGE, PAGE_BYTES
 from agent_memory.audit.visible import safe_json
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.frozen import freeze
@@ -37,6 +37,7 @@ from agent_memory.messages import (
     chat_key,
     utc_timestamp,
 )
+from agent_memory.providers.part import as_list
 from agent_memory.records import ChatInfo, Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import decode_record, encode_entry, encode_record, parse
@@ -76,7 +77,7 @@ async def lines_of(
     agent_id: str | None = None,
     *,
     since: Place | None = None,
-) -> AsyncIterator[Piece | Bad]:
+) -> AsyncIterator[Piece | Hole]:
     """Yield the lines of an export, without the header.
 
     Args:
@@ -85,8 +86,8 @@ async def lines_of(
         since: how far an earlier export of the same has come.
 
     Yields:
-        A piece for each line; for an entry that the store cannot read, what is wrong and then a
-        line that tells of the gap.
+        A piece for each line; for positions that cannot be read, the hole and then a line that
+        marks it.
     """
     async for info in storage.list_chats(user_id, session_id):
         after, key = 0, info.key
@@ -102,23 +103,29 @@ async def lines_of(
 
 async def _chat_lines(
     storage: ChatStorage, info: ChatInfo, after: int
-) -> AsyncIterator[Piece | Bad]:
+) -> AsyncIterator[Piece | Hole]:
     key = info.key
     start = _start(key)
     floor, last = info.floor, max(info.floor, after)
-    async for part in pages(storage, key, after=after, last=info.last):
-        floor = part.floor
-        for entry in part.entries:
-            last = entry.position or last
-            if is_unreadable(entry):
-                bad = damage_in(entry, f"position {last}")
-                yield bad
-                yield Piece(f'{start}{last},"unreadable":{json.dumps(bad.place)}}}\n', 1)
+    async for page in log_of(storage, info, after=after):
+        floor = page.floor
+        for item in page.items:
+            if isinstance(item, Hole):
+                last = item.last
+                yield item
+                yield Piece(_hole_line(start, item), item.count)
             else:
-                yield Piece(_line(start, entry), 1)
+                last = item.position or last
+                yield Piece(_line(start, item), 1)
     records = [encode_record(record) for record in await records_of(storage, info, floor)]
     summaries = safe_json(",".join(records))
     yield Piece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
+
+
+def item_line(key: ChatKey, item: LogItem) -> str:
+    """Return the line of what a position of a log holds."""
+    start = _start(key)
+    return _hole_line(start, item) if isinstance(item, Hole) else _line(start, item)
 
 
 def entry_line(key: ChatKey, entry: Entry) -> str:
@@ -131,14 +138,20 @@ def _start(key: ChatKey) -> str:
     return safe_json(f'{{"v":1,"chat":{chat},"position":')
 
 
+def _hole_line(start: str, hole: Hole) -> str:
+    through = f'"through":{hole.last},' if hole.count > 1 else ""
+    told = json.dumps(f"{hole.place}: {hole.reason}")
+    return f'{start}{hole.first},{through}"unreadable":{told}}}\n'
+
+
 def _line(start: str, entry: Entry) -> str:
     return f'{start}{entry.position},"entry":{safe_json(encode_entry(entry))}}}\n'
 
 
 def is_line(fields: dict[str, Any]) -> bool:
     """Whether parsed fields are a line of an export: its first one, or one of a chat."""
-    chat: Any = fields.get("chat")
-    is_chat_s = type(fields.get("position")) is int and isinstance(chat, list) and len(chat) == 3  # noqa: PLR2004
+    ids = as_list(fields.get("chat"))
+    is_chat_s = type(fields.get("position")) is int and len(ids) == len(attrs.fields(ChatKey))
     return fields.get("export") == FORMAT or is_chat_s
 
 
@@ -155,7 +168,7 @@ def place_of(line: bytes) -> Place | None:
         key, position = _key_and_position(fields)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptedRecordError(f"it is no line of an export: {error!r}") from error
-    return Place(key, position, "ends" in fields)
+    return Place(key, fields.get("through", position), "ends" in fields)
 
 
 def read_jsonl(path: Path) -> Iterator[Chunk | Bad]:

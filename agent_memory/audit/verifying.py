@@ -72,6 +72,7 @@ async def verify(
     storage: ChatStorage,
     user_id: str | None = None,
     session_id: str | None = None,
+    agent_id: str | None = None,
     *,
     verified: Verified | None = None,
     on_progress: Callable[[int], object] = abs,
@@ -80,16 +81,18 @@ async def verify(
 
     Args:
         storage: the raw store.
-        user_id, session_id: of which user or session; all by default.
+        user_id, session_id, agent_id: of which user, session or chat; all by default.
         verified: counts what was looked at.
         on_progress: told how many entries were read, piece by piece.
     """
     done = verified or Verified()
     has_own = isinstance(storage, _Checks)
     if isinstance(storage, _Checks):
-        async for problem in storage.verify(user_id, session_id, None):
+        async for problem in storage.verify(user_id, session_id, agent_id):
             yield Finding(problem.key, "medium", problem.location, problem.reason)
     async for info in storage.list_chats(user_id, session_id):
+        if agent_id not in (None, info.key.agent_id):
+            continue
         done.chats += 1
         async for finding in _verify_chat(storage, info, done, on_progress):
             if finding.check != "records" or not has_own:  # it has told of these already

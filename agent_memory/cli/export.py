@@ -11,7 +11,6 @@ from typing import Annotated, BinaryIO, get_args
 import typer
 
 from agent_memory.audit import jsonl
-from agent_memory.audit.chunks import Bad, BadRecordError
 from agent_memory.audit.copying import extent_of
 from agent_memory.audit.exporting import Exported, ExportFormat, Scope, export, resume_at
 from agent_memory.cli.drawing import counting_bar
@@ -53,14 +52,16 @@ def export_chats(
         bool, typer.Option("--resume", help="Go on with a file whose export was interrupted.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Pass over what the store cannot read.")
+    _keep_going: Annotated[
+        bool, typer.Option("--keep-going", hidden=True, help="As it always is.")
     ] = False,
 ) -> None:
     """Write chats to a file: all, a user's, a session's, or one.
 
     The format jsonl carries everything: messages, notes, positions and summaries. Not carried
-    is when the store received a message, which is not the message's own time stamp.
+    is when the store received a message, which is not the message's own time stamp. In each
+    format notes have their places, and so have positions that cannot be read; where there are
+    any, the exit code is 1.
     """
     if form not in _FORMATS:
         raise InvalidRequestError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
@@ -68,11 +69,11 @@ def export_chats(
     since = _since(output, chosen, resume=resume, force=force)
     scope = Scope(user, session, agent)
     with _file(output, append=resume) as out:
-        done = run_async(_export(store, scope, out, chosen, since, keep_going=keep_going))
+        done = run_async(_export(store, scope, out, chosen, since))
     if done.left_out:
         say(f"{plural(done.left_out, 'part')} of messages have no place in OpenAI's format")
     if done.bad:
-        say(f"{plural(done.bad, 'record')} could not be read")
+        say(f"{plural(done.bad, 'position')} cannot be read; each is marked in its place")
         raise typer.Exit(FAILED)
 
 
@@ -105,14 +106,7 @@ async def _export(
     out: BinaryIO,
     form: ExportFormat,
     since: jsonl.Place | None,
-    *,
-    keep_going: bool,
 ) -> Exported:
-    def on_bad(bad: Bad) -> None:
-        if not keep_going:
-            raise BadRecordError(f"{bad} (--keep-going passes over such records)")
-        say(str(bad))
-
     async with opened(store) as storage:
         total = await _total(storage, scope)
         if not total and scope.user_id is not None:
@@ -125,7 +119,7 @@ async def _export(
                 out,
                 form,
                 since=since,
-                on_bad=on_bad,
+                on_hole=lambda hole: say(str(hole)),
                 on_progress=lambda count: bar.advance(task, count),
             )
 

@@ -9,6 +9,7 @@ import typer
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.report import SessionReport, render, session_report
+from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
     Session,
     StoreOption,
@@ -17,6 +18,7 @@ from agent_memory.cli.stores import (
     opened,
     plural,
     run_async,
+    say,
 )
 from agent_memory.errors import InvalidRequestError
 
@@ -34,6 +36,7 @@ def report_session(
 
     It shows the time line across agents, the context at each turn with its summaries, and what
     is stored beside what the model sees. Nothing in a message can become markup or script.
+    Positions that cannot be read are marked; where there are any, the exit code is 1.
     """
     if output.exists() and not force:
         raise InvalidRequestError(f"{output} exists; --force replaces it")
@@ -43,6 +46,11 @@ def report_session(
     html = render(report)
     output.write_text(html, encoding="utf-8")
     print(f"{output}: {plural(len(report.order), 'message')}, {len(html) / 1000:,.0f} kB")  # noqa: T201
+    holes = [hole for chat in report.chats for hole in chat.holes]
+    for hole in holes:
+        say(str(hole))
+    if holes:
+        raise typer.Exit(FAILED)
 
 
 async def _report(store: str | None, user: str, session: str) -> SessionReport:

@@ -7,11 +7,14 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
+import attrs
 import typer
 
 from agent_memory.audit.exporting import Scope
-from agent_memory.audit.jsonl import entry_line
+from agent_memory.audit.jsonl import item_line
+from agent_memory.audit.log import Hole, LogItem, each_of
 from agent_memory.cli.drawing import console
+from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
     AnyAgent,
     JsonLinesOption,
@@ -20,12 +23,15 @@ from agent_memory.cli.stores import (
     User,
     no_such_chat,
     opened,
+    plural,
     run_async,
+    say,
 )
-from agent_memory.cli.transcripts import print_message
+from agent_memory.cli.transcripts import print_item
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.records import ChatInfo
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.merging import merge_chats
+from agent_memory.storage.merging import merge_chats, merge_streams
 
 _POLL_SECONDS: Final = 0.5
 
@@ -48,77 +54,109 @@ def show_chat(
 ) -> None:
     """Write the transcript of a session, or of one agent's chat in it.
 
-    With --json, lines as export writes them.
+    Notes are shown in their places, and so are positions that cannot be read; where there are
+    any, the exit code is 1. With --json, lines as export writes them.
     """
     scope = Scope(user, session, agent)
-    if not run_async(_show(store, scope, last, raw=raw, follow=follow, json=json)):
+    shown = run_async(_show(store, scope, last, raw=raw, follow=follow, json=json))
+    if not shown.chats:
         raise no_such_chat(store, scope)
+    if shown.holes:
+        say(f"{plural(shown.holes, 'position')} cannot be read")
+        raise typer.Exit(FAILED)
+
+
+@attrs.define
+class _Shown:
+    """What was written.
+
+    Args:
+        chats: how many chats there are.
+        holes: how many positions could not be read.
+        seen: up to which position each chat was shown.
+    """
+
+    chats: int = 0
+    holes: int = 0
+    seen: dict[ChatKey, int] = attrs.field(factory=dict[ChatKey, int])
 
 
 async def _show(
     store: str | None, scope: Scope, last: int | None, *, raw: bool, follow: bool, json: bool
-) -> bool:
-    out, seen = console(), dict[ChatKey, int]()
+) -> _Shown:
+    out, shown = console(), _Shown()
+
+    def write(item: LogItem) -> None:
+        if isinstance(item, Hole):
+            shown.holes += item.count
+        if json:
+            print(item_line(_key(scope, item), item), end="")  # noqa: T201  (a command line)
+        else:
+            print_item(out, item, raw=raw)
+
     async with opened(store) as storage:
         infos = [info async for info in scope.chats(storage)]
-        if not infos and not follow:
-            return False
-        async for message in _messages(storage, scope, [info.key for info in infos], last):
-            key = _key(scope, message)
-            seen[key] = message.position or 0
-            if json:
-                print(entry_line(key, message), end="")  # noqa: T201  (a command line)
-            else:
-                print_message(out, message, raw=raw)
-        if last == 0:
-            seen.update({info.key: info.last for info in infos})
+        shown.chats = len(infos) + follow
+        async for item in _items(storage, infos, last):
+            write(item)
+        shown.seen = {info.key: info.last for info in infos}
         while follow:
             sys.stdout.flush()
             await asyncio.sleep(_POLL_SECONDS)
-            async for message in _news(storage, scope, seen):
-                if json:
-                    print(entry_line(_key(scope, message), message), end="")  # noqa: T201
-                else:
-                    print_message(out, message, raw=raw)
-    return True
+            for item in await _news(storage, scope, shown.seen):
+                write(item)
+    return shown
 
 
-def _key(scope: Scope, message: ConversationMessage) -> ChatKey:
-    return ChatKey(scope.user_id or "", scope.session_id or "", message.agent_id or "")
+def _key(scope: Scope, item: LogItem) -> ChatKey:
+    if isinstance(item, Hole):
+        return item.key
+    return ChatKey(scope.user_id or "", scope.session_id or "", item.agent_id or "")
 
 
-async def _messages(
-    storage: ChatStorage, scope: Scope, keys: list[ChatKey], last: int | None
-) -> AsyncIterator[ConversationMessage]:
-    user, session = scope.user_id or "", scope.session_id or ""
-    if last is not None:
-        newest = {
-            key.agent_id: await storage.fetch_chat(user, session, key.agent_id, last)
-            for key in keys
-        }
-        for message in merge_chats(newest)[-last:] if last else ():
-            yield message
+async def _items(
+    storage: ChatStorage, infos: list[ChatInfo], last: int | None
+) -> AsyncIterator[LogItem]:
+    if last is None:
+        streams = {info.key.agent_id: each_of(storage, info) for info in infos}
+        async for item in merge_streams(streams):
+            yield item
         return
-    stream = (
-        storage.iter_all_chats(user, session)
-        if scope.agent_id is None
-        else storage.iter_chat(user, session, scope.agent_id)
-    )
-    async for message in stream:
-        yield message
+    for item in _newest(await _ends(storage, infos, last), last):
+        yield item
 
 
-async def _news(
-    storage: ChatStorage, scope: Scope, seen: dict[ChatKey, int]
-) -> AsyncIterator[ConversationMessage]:
-    fresh: dict[str, list[ConversationMessage]] = {}
+async def _ends(
+    storage: ChatStorage, infos: list[ChatInfo], last: int
+) -> dict[str, list[LogItem]]:
+    """Read each chat from its `last` newest messages on."""
+    found: dict[str, list[LogItem]] = {}
+    for info in infos:
+        key = info.key
+        ids = key.user_id, key.session_id, key.agent_id
+        newest = await storage.fetch_chat(*ids, last) if last else []
+        after = (newest[0].position or 1) - 1 if newest else info.last
+        found[key.agent_id] = [item async for item in each_of(storage, info, after=after)]
+    return found
+
+
+def _newest(chats: dict[str, list[LogItem]], last: int) -> list[LogItem]:
+    """Merge chats, and cut what is before the newest messages."""
+    merged = merge_chats(chats)
+    left = last
+    for index in range(len(merged) - 1, -1, -1):
+        left -= isinstance(merged[index], ConversationMessage)
+        if left == 0:
+            return merged[index:]
+    return merged if last else []
+
+
+async def _news(storage: ChatStorage, scope: Scope, seen: dict[ChatKey, int]) -> list[LogItem]:
+    fresh: dict[str, list[LogItem]] = {}
     async for info in scope.chats(storage):
-        key, after = info.key, seen.get(info.key, 0)
+        after = seen.get(info.key, 0)
         if info.last > after:
-            ids = key.user_id, key.session_id, key.agent_id
-            fresh[key.agent_id] = await storage.fetch_chat_since(*ids, after)
-            seen[key] = info.last
-    for message in merge_chats(fresh):
-        key = _key(scope, message)
-        seen[key] = max(seen[key], message.position or 0)
-        yield message
+            items = each_of(storage, info, after=after)
+            fresh[info.key.agent_id] = [item async for item in items]
+            seen[info.key] = info.last
+    return merge_chats(fresh)

@@ -8,10 +8,12 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from agent_memory.audit.log import Hole, LogItem, hole_text, note_text
 from agent_memory.audit.visible import clipped, one_line, visible
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
+from agent_memory.records import Entry, Note
 
 _STYLES: Final = {
     "user": "bold cyan",
@@ -23,6 +25,28 @@ _STYLES: Final = {
 _FOLDED: Final = 100
 
 
+def print_item(out: Console, item: LogItem, *, raw: bool) -> None:
+    """Write what a position of a log holds: a message, a note, or that it cannot be read.
+
+    Args:
+        out: where to.
+        item: what to write.
+        raw: whether to write content and extra as JSON, instead of what they say.
+    """
+    if isinstance(item, Hole):
+        agent = one_line(item.key.agent_id)
+        out.print(Text(f"hole  {item.positions}  {agent}", style="bold red"), soft_wrap=True)
+        out.print(_indented(hole_text(item), "red"), soft_wrap=True)
+        out.print()
+    elif isinstance(item, Note):
+        out.print(_head("note", "dim", item), soft_wrap=True)
+        text = note_text(item)
+        out.print(_indented(text if raw else clipped(text, _FOLDED), "dim"), soft_wrap=True)
+        out.print()
+    else:
+        print_message(out, item, raw=raw)
+
+
 def print_message(out: Console, message: ConversationMessage, *, raw: bool) -> None:
     """Write one message: a head, and what it says below, indented.
 
@@ -32,15 +56,19 @@ def print_message(out: Console, message: ConversationMessage, *, raw: bool) -> N
         raw: whether to write content and extra as JSON, instead of what they say.
     """
     role = message.role.value
-    head = Text(f"{role}", style=_STYLES.get(role, "bold"))
-    when = message.timestamp.strftime("%Y-%m-%d %H:%M:%S")
-    agent = one_line(message.agent_id or "")
-    pinned = "  pinned" if message.pinned else ""
-    head.append(f"  #{message.position}  {agent}  {when}{pinned}", style="dim")
+    head = _head(role, _STYLES.get(role, "bold"), message)
+    if message.pinned:
+        head.append("  pinned", style="dim")
     out.print(head, soft_wrap=True)
     for line in _raw(message) if raw else _lines(message):
         out.print(line, soft_wrap=True)
     out.print()
+
+
+def _head(word: str, style: str, entry: Entry) -> Text:
+    when = entry.timestamp.strftime("%Y-%m-%d %H:%M:%S")
+    agent = one_line(entry.agent_id or "")
+    return Text(word, style=style).append(f"  #{entry.position}  {agent}  {when}", style="dim")
 
 
 def _raw(message: ConversationMessage) -> Iterator[Text]:

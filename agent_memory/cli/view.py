@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+from collections import deque
 from typing import Annotated, Any, Final, get_args
 
 import typer
@@ -12,9 +13,11 @@ from rich.text import Text
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.jsonl import entry_line
+from agent_memory.audit.log import Hole, first_of, hole_text, marks_of, note_text
 from agent_memory.audit.seeing import Stretch, explanation_of, stretches_of, tokens_of
 from agent_memory.audit.visible import clipped, visible
 from agent_memory.cli.drawing import console
+from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
     Agent,
     JsonOption,
@@ -25,13 +28,14 @@ from agent_memory.cli.stores import (
     opened,
     plural,
     run_async,
+    say,
 )
 from agent_memory.errors import InvalidRequestError
 from agent_memory.explaining import Explanation
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider, parts
 from agent_memory.providers.part import to_json
-from agent_memory.records import SummaryRecord
+from agent_memory.records import Note, SummaryRecord
 
 _CELL: Final = 70
 _WORDS: Final = {
@@ -54,38 +58,58 @@ def view_chat(
 ) -> None:
     """Show which stored messages a model sees as they are, and which through a summary.
 
-    The view is what the newest stored summary makes of the chat; looking makes none.
+    The view is what the newest stored summary makes of the chat; looking makes none. Positions
+    that cannot be read are marked; where there are any, the exit code is 1.
     """
     if provider is not None and provider not in get_args(Provider):
         raise InvalidRequestError(f"--provider is one of {', '.join(get_args(Provider))}")
     chosen: Provider | None = provider  # type: ignore[assignment]  # checked above
-    explanation = run_async(_explain(store, ChatKey(user, session, agent), chosen))
-    if not explanation.messages:
+    explanation, marks = run_async(_explain(store, ChatKey(user, session, agent), chosen))
+    if not explanation.messages and not marks:
         raise no_such_chat(store, Scope(user, session, agent))
     stretches = stretches_of(explanation)
     if json:
-        print(json_.dumps(_plain(explanation, stretches)))  # noqa: T201  (a command line)
+        print(json_.dumps(_plain(explanation, stretches, marks)))  # noqa: T201
     else:
-        _print(console(), explanation, stretches)
+        _print(console(), explanation, stretches, marks)
+    holes = sum([mark.count for mark in marks if isinstance(mark, Hole)])
+    if holes:
+        say(f"{plural(holes, 'position')} cannot be read")
+        raise typer.Exit(FAILED)
 
 
-async def _explain(store: str | None, key: ChatKey, provider: Provider | None) -> Explanation:
+async def _explain(
+    store: str | None, key: ChatKey, provider: Provider | None
+) -> tuple[Explanation, list[Note | Hole]]:
     async with opened(store) as storage:
-        return await explanation_of(storage, key, provider=provider)
+        explanation = await explanation_of(storage, key, provider=provider)
+        return explanation, await marks_of(storage, key)
 
 
-def _print(out: Console, explanation: Explanation, stretches: list[Stretch]) -> None:
+def _print(
+    out: Console, explanation: Explanation, stretches: list[Stretch], marks: list[Note | Hole]
+) -> None:
+    coming = deque(marks)
+
+    def add_marks(before: int | None) -> None:
+        while coming and (before is None or first_of(coming[0]) < before):
+            table.add_row(*_mark_row(coming.popleft()))
+
     table = Table(title="What is stored, and what the model sees of it", title_justify="left")
     for name, style in (("position", "dim"), ("stored", ""), ("the model sees", "")):
         table.add_column(name, style=style, overflow="fold")
     for stretch in stretches:
         if stretch.is_shown or len(stretch.messages) == 1:
             for message in stretch.messages:
+                add_marks(message.position or 0)
                 table.add_row(str(message.position), _cell(message), _seen(stretch))
         else:
             first, last = stretch.messages[0].position, stretch.messages[-1].position
+            add_marks(first or 0)
             size = f"{plural(len(stretch.messages), 'message')}, {stretch.tokens:,} tokens"
             table.add_row(f"{first} - {last}", Text(size, style="dim"), _seen(stretch))
+            add_marks(last or 0)
+    add_marks(None)
     out.print(table)
     for number, record in enumerate(explanation.summaries, 1):
         _print_summary(out, number, record, is_live=number == len(explanation.summaries))
@@ -95,6 +119,14 @@ def _print(out: Console, explanation: Explanation, stretches: list[Stretch]) -> 
         f"stored {plural(len(explanation.messages), 'message')}, {stored:,} tokens; "
         f"seen {plural(len(explanation.view), 'message')}, {seen:,} tokens (estimated)"
     )
+
+
+def _mark_row(mark: Note | Hole) -> tuple[str, Text, Text]:
+    if isinstance(mark, Hole):
+        text = Text(clipped(f"hole: {hole_text(mark)}", _CELL), style="bold red")
+        return mark.positions.replace("#", "").replace("to", "-"), text, Text("nothing", "red")
+    text = Text(clipped(f"note: {note_text(mark)}", _CELL), style="dim")
+    return str(mark.position), text, Text("no part of it", "dim")
 
 
 def _cell(message: ConversationMessage) -> Text:
@@ -142,7 +174,9 @@ def _print_summary(out: Console, number: int, record: SummaryRecord, *, is_live:
         out.print()
 
 
-def _plain(explanation: Explanation, stretches: list[Stretch]) -> dict[str, Any]:
+def _plain(
+    explanation: Explanation, stretches: list[Stretch], marks: list[Note | Hole]
+) -> dict[str, Any]:
     key = explanation.key
     return {
         "user_id": key.user_id,
@@ -151,6 +185,16 @@ def _plain(explanation: Explanation, stretches: list[Stretch]) -> dict[str, Any]
         "stored_messages": len(explanation.messages),
         "stored_tokens": tokens_of([item.message for item in explanation.messages]),
         "view_tokens": tokens_of(explanation.view),
+        "holes": [
+            {"first": mark.first, "last": mark.last, "place": mark.place, "reason": mark.reason}
+            for mark in marks
+            if isinstance(mark, Hole)
+        ],
+        "notes": [
+            {"position": mark.position, "note": mark.kind, "id": mark.id}
+            for mark in marks
+            if isinstance(mark, Note)
+        ],
         "view": [json_.loads(entry_line(key, message))["entry"] for message in explanation.view],
         "stretches": [
             {

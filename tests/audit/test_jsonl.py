@@ -171,7 +171,7 @@ async def test_what_the_store_cannot_read_is_told_and_marked(tmp_path):
     log.write_bytes(b"".join(lines))
     path, told = tmp_path / "chats.jsonl", []
     async with FileChatStorage(tmp_path / "chats") as storage:
-        text, done = await exported(storage, on_bad=told.append)
+        text, done = await exported(storage, on_hole=told.append)
     path.write_bytes(text)
     assert done.bad == len(told) > 0
     seen = []

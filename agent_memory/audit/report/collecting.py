@@ -7,10 +7,12 @@ from itertools import accumulate
 
 import attrs
 
+from agent_memory.audit.digest import ChatDigest, digest_of
+from agent_memory.audit.log import Hole, marks_of
 from agent_memory.audit.seeing import Stretch, explanation_of, stretches_of
 from agent_memory.explaining import Explanation
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
-from agent_memory.records import SummaryRecord
+from agent_memory.records import ChatInfo, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.merging import merge_chats
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
@@ -45,6 +47,8 @@ class ChatReport:
         turns: how large the context was each time.
         tokens: of each raw message, by its position, estimated.
         seen_tokens: of the view, estimated.
+        marks: what the log holds beside messages, in order.
+        digest: of the log.
     """
 
     explanation: Explanation
@@ -52,6 +56,13 @@ class ChatReport:
     turns: Sequence[Turn]
     tokens: dict[int, int]
     seen_tokens: int
+    marks: Sequence[Note | Hole]
+    digest: ChatDigest
+
+    @property
+    def holes(self) -> list[Hole]:
+        """The positions that cannot be read."""
+        return [mark for mark in self.marks if isinstance(mark, Hole)]
 
     @property
     def key(self) -> ChatKey:
@@ -91,13 +102,14 @@ async def session_report(
         counter: counts tokens; by default an estimate.
     """
     counting = counter or HeuristicTokenCounter()
-    keys = [info.key async for info in storage.list_chats(user_id, session_id)]
-    chats = [_chat_report(await explanation_of(storage, key), counting) for key in keys]
+    infos = [info async for info in storage.list_chats(user_id, session_id)]
+    chats = [await _chat_report(storage, info, counting) for info in infos]
     order = merge_chats({chat.key.agent_id: chat.messages for chat in chats})
     return SessionReport(user_id, session_id, chats, order)
 
 
-def _chat_report(explanation: Explanation, counter: TokenCounter) -> ChatReport:
+async def _chat_report(storage: ChatStorage, info: ChatInfo, counter: TokenCounter) -> ChatReport:
+    explanation = await explanation_of(storage, info.key)
     tokens = {
         explained.message.position or 0: counter.count(explained.message)
         for explained in explanation.messages
@@ -108,6 +120,8 @@ def _chat_report(explanation: Explanation, counter: TokenCounter) -> ChatReport:
         turns_of(explanation, counter),
         tokens,
         sum([counter.count(message) for message in explanation.view]),
+        await marks_of(storage, info.key),
+        await digest_of(storage, info),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from bisect import bisect
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -12,6 +14,8 @@ from typing import Any, Final
 import attrs
 
 from agent_memory._version import __version__
+from agent_memory.audit.digest import ChatDigest
+from agent_memory.audit.log import Hole, first_of, hole_text
 from agent_memory.audit.report.charts import WIDTH, ContextChart, context_chart, time_line
 from agent_memory.audit.report.collecting import ChatReport, SessionReport
 from agent_memory.audit.seeing import Stretch
@@ -20,7 +24,7 @@ from agent_memory.errors import MissingDependencyError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts, text_of
 from agent_memory.providers.part import to_json
-from agent_memory.records import SummaryRecord
+from agent_memory.records import Note, SummaryRecord
 
 MOST_MESSAGES: Final = 2_000
 """Messages of a chat that are shown one by one, the newest; of the others, how many."""
@@ -97,6 +101,8 @@ class Chat:
     view: Sequence[Entry]
     summaries: Sequence[Summary]
     chart: ContextChart | None
+    holes: str
+    digest: ChatDigest
 
 
 def render(report: SessionReport) -> str:
@@ -146,28 +152,88 @@ def _chat(index: int, chat: ChatReport) -> Chat:
         stored_tokens=sum(chat.tokens.values()),
         seen=len(explanation.view),
         seen_tokens=chat.seen_tokens,
-        rows=[_row(stretch, chat, shown_from) for stretch in chat.stretches],
+        rows=_rows(chat, shown_from),
         view=[_entry(message, chat) for message in explanation.view[-MOST_MESSAGES:]],
         summaries=[
             _summary(number, record, chat, is_live=number == live)
             for number, record in enumerate(explanation.summaries, 1)
         ],
         chart=context_chart(chat.turns),
+        holes=", ".join([hole.positions for hole in chat.holes]),
+        digest=chat.digest,
     )
 
 
-def _row(stretch: Stretch, chat: ChatReport, shown_from: int) -> Row:
-    messages = stretch.messages
+def _rows(chat: ChatReport, shown_from: int) -> list[Row]:
+    """Return the raw log in rows: notes lie within them, and a hole parts one."""
+    coming, rows = deque(chat.marks), list[Row]()
+
+    def marks_before(position: int) -> list[Note | Hole]:
+        found: list[Note | Hole] = []
+        while coming and first_of(coming[0]) < position:
+            found.append(coming.popleft())
+        return [m for m in found if isinstance(m, Hole) or first_of(m) >= shown_from]
+
+    def add_marks(marks: Sequence[Note | Hole]) -> None:
+        if marks:
+            entries = [_mark(mark) for mark in marks]
+            first, last = first_of(marks[0]), first_of(marks[-1])
+            rows.append(Row("verbatim", 0, first, last, 0, 0, 0, entries))
+
+    holes = [hole.first for hole in chat.holes]
+    for stretch in chat.stretches:
+        for messages in _parted(stretch.messages, holes):
+            add_marks(marks_before(messages[0].position or 0))
+            within = marks_before(messages[-1].position or 0)
+            rows.append(_row(stretch, messages, chat, shown_from, within))
+    add_marks(list(coming))
+    return rows
+
+
+def _parted(
+    messages: Sequence[ConversationMessage], holes: Sequence[int]
+) -> list[list[ConversationMessage]]:
+    """Part messages where there is a hole between them."""
+    parts: list[list[ConversationMessage]] = [[]]
+    passed: int | None = None
+    for message in messages:
+        before = bisect(holes, message.position or 0)
+        if passed not in (None, before):
+            parts.append([])
+        parts[-1].append(message)
+        passed = before
+    return parts
+
+
+def _mark(mark: Note | Hole) -> Entry:
+    if isinstance(mark, Hole):
+        text, place = hole_text(mark), mark.positions.removeprefix("#")
+        return Entry("hole", place, "", "", False, [Piece("text", "", text, 0)])
+    head = f"{one_line(mark.kind)}: {clipped(to_json(mark.data), _EXCERPT)}"
+    pieces = [Piece("note", head, visible(to_json(mark.data)[:_MOST_CHARACTERS]), 0)]
+    when = mark.timestamp.strftime("%Y-%m-%d %H:%M:%S")
+    return Entry("note", str(mark.position), when, "", False, pieces)
+
+
+def _row(
+    stretch: Stretch,
+    messages: Sequence[ConversationMessage],
+    chat: ChatReport,
+    shown_from: int,
+    notes: Sequence[Note | Hole],
+) -> Row:
     shown = [message for message in messages if (message.position or 0) >= shown_from]
+    entries = [(message.position or 0, _entry(message, chat)) for message in shown]
+    entries += [(first_of(note), _mark(note)) for note in notes]
     return Row(
         standing=stretch.standing,
         number=stretch.number,
         first=messages[0].position or 0,
         last=messages[-1].position or 0,
         count=len(messages),
-        tokens=stretch.tokens,
+        tokens=sum([chat.tokens[message.position or 0] for message in messages]),
         left_out=len(messages) - len(shown),
-        entries=[_entry(message, chat) for message in shown],
+        entries=[entry for _, entry in sorted(entries, key=lambda item: item[0])],
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from agent_memory.audit.chunks import Bad, Chunk, Whose
 from agent_memory.audit.lines import Reader
@@ -144,7 +144,7 @@ def _conversation(
         yield from chatgpt.read(fields, whose, place, tally)
         return
     messages: Any = plain if fields is None else fields.get("messages")
-    if not isinstance(messages, list):
+    if not isinstance(cast("object", messages), list):
         kind = (fields or {}).get("type")
         told = f"a record of type {kind!r} is not known" if kind else "it is no conversation"
         yield Bad(
@@ -158,7 +158,7 @@ def _conversation(
         return
     for field in (fields or {}).keys() - set(_NAMES):
         tally.leave(f"field {field!r} of a conversation")
-    numbered = list(enumerate(messages, 1))
+    numbered: list[tuple[int, Any]] = list(enumerate(as_list(messages), 1))
     if fields is not None and fields.get("system"):  # as Anthropic's requests have it
         numbered.insert(0, (0, {"role": "system", "content": fields["system"]}))
     for number, item in numbered:

@@ -157,9 +157,10 @@ def check_content(role: object, content: object) -> Any:
     """
     if isinstance(content, str):
         return content
+    held = as_list(content)
     if not isinstance(content, list):
         raise InvalidRequestError(f"its content must be text or a list, not {_kind_of(content)}")
-    message = ConversationMessage("user" if role in ("tool", "function") else role, content)
+    message = ConversationMessage("user" if role in ("tool", "function") else role, held)
     for index, part in enumerate(parts(message)):
         if part.kind == "other" and part.name not in _SAYING_NOTHING:
             block = as_dict(part.raw)
@@ -168,7 +169,7 @@ def check_content(role: object, content: object) -> Any:
                 raise InvalidRequestError(f"content[{index}]: blocks of type {kind!r} are unknown")
         elif part.kind == "text" and not part.text and not _has_text(part.raw):
             raise InvalidRequestError(f"content[{index}]: a block of text without a text")
-    return content
+    return held
 
 
 def anthropic_usage(reported: object) -> Usage | None:

@@ -1,0 +1,161 @@
+"""A chat's log as an auditor reads it: messages, notes, and the positions that hold neither."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+import attrs
+
+from agent_memory.audit.damage import damage_in, is_unreadable
+from agent_memory.audit.pages import pages
+from agent_memory.audit.visible import one_line
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers.part import to_json
+from agent_memory.records import ChatInfo, Entry, LogSlice, Note
+from agent_memory.storage.base import ChatStorage
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@attrs.frozen
+class Hole:
+    """Positions of a log in a row that should hold an entry and hold none that can be read.
+
+    Args:
+        key: the chat.
+        first, last: the positions.
+        place: where in the store, as the store says it.
+        reason: what is wrong.
+    """
+
+    key: ChatKey
+    first: int
+    last: int
+    place: str
+    reason: str
+
+    @property
+    def count(self) -> int:
+        """How many positions."""
+        return self.last - self.first + 1
+
+    @property
+    def positions(self) -> str:
+        """The positions as people write them: ``#400``, or ``#400 to #402``."""
+        return f"#{self.first}" if self.count == 1 else f"#{self.first} to #{self.last}"
+
+    @property
+    def timestamp(self) -> datetime:
+        """A moment before all others: merged with others, a hole follows what is before it."""
+        return _EPOCH
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.positions} cannot be read: {self.place}: {self.reason}"
+
+
+LogItem: TypeAlias = Entry | Hole
+"""What a position of a log holds, as an auditor reads it."""
+
+
+@attrs.frozen
+class LogPage:
+    """A part of a log.
+
+    Args:
+        items: what its positions hold, in order.
+        floor: the chat's floor when it was read.
+    """
+
+    items: Sequence[LogItem]
+    floor: int
+
+
+async def log_of(
+    storage: ChatStorage, info: ChatInfo, *, after: int = 0
+) -> AsyncIterator[LogPage]:
+    """Yield a chat's log up to its last position, a page at a time, holes in their places.
+
+    Args:
+        storage: where the chat is.
+        info: which chat, and up to which position.
+        after: only what has a position above it.
+    """
+    reader = _Reader(info.key, max(after, info.floor), info.last)
+    async for part in pages(storage, info.key, after=after, last=info.last):
+        yield LogPage(list(reader.items(part)), part.floor)
+    if reader.at < info.last:
+        # Nothing is left there, or others have trimmed the chat meanwhile.
+        rest = await storage._read(info.key, after=reader.at, first=1)
+        yield LogPage(list(reader.missing_before(info.last + 1, rest.floor)), rest.floor)
+
+
+async def each_of(
+    storage: ChatStorage, info: ChatInfo, *, after: int = 0
+) -> AsyncIterator[LogItem]:
+    """Yield what :func:`log_of` does, one by one."""
+    async for page in log_of(storage, info, after=after):
+        for item in page.items:
+            yield item
+
+
+async def marks_of(storage: ChatStorage, key: ChatKey) -> list[Note | Hole]:
+    """Return what a chat's log holds beside messages, in order: notes and holes."""
+    infos = storage.list_chats(key.user_id, key.session_id)
+    return [
+        item
+        async for info in infos
+        if info.key == key
+        async for item in each_of(storage, info)
+        if not isinstance(item, ConversationMessage)
+    ]
+
+
+def first_of(mark: Note | Hole) -> int:
+    """Return the position of a note, or the first one of a hole."""
+    return mark.first if isinstance(mark, Hole) else mark.position or 0
+
+
+@attrs.define
+class _Reader:
+    """Knows how far a log has been read.
+
+    Args:
+        key: the chat.
+        at: the position read last.
+        last: the last one to be read.
+    """
+
+    key: ChatKey
+    at: int
+    last: int
+
+    def items(self, part: LogSlice) -> Iterator[LogItem]:
+        for entry in part.entries:
+            position = entry.position or 0
+            yield from self.missing_before(min(position, self.last + 1), part.floor)
+            self.at = position
+            if position > self.last:  # stored since the chat was listed
+                return
+            if is_unreadable(entry):
+                bad = damage_in(entry, f"position {position}")
+                yield Hole(self.key, position, position, bad.place, bad.reason)
+            else:
+                yield entry
+
+    def missing_before(self, position: int, floor: int) -> Iterator[Hole]:
+        first = max(self.at, floor) + 1
+        if first < position:
+            place = f"position {first}" if first == position - 1 else f"positions from {first}"
+            yield Hole(self.key, first, position - 1, place, "the store holds nothing there")
+
+
+def hole_text(hole: Hole) -> str:
+    """Return a hole as one visible line, without its positions."""
+    return one_line(f"cannot be read: {hole.reason} ({hole.place})")
+
+
+def note_text(note: Note) -> str:
+    """Return what a note says as one visible line: its kind, and its data as JSON."""
+    return one_line(f"{note.kind} {to_json(note.data)}")
