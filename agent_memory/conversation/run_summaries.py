@@ -112,7 +112,7 @@ class RunSummaries:
         snapshot = self._tools.maker.snapshot(view)
         tokens = await off_loop(snapshot, lambda: occupancy.estimate(snapshot.history))
         reason = self._pace.growth.chosen(reasons, view.size, tokens)
-        if reason is None or not self._may_cut(snapshot, view, reason):
+        if reason is None or not self._may_cut(snapshot, view, reason, occupancy.tokens):
             return None
         if buffer.view is not view or not self._pace.is_free:
             return None  # another task came first
@@ -151,16 +151,17 @@ class RunSummaries:
             return [*due, "trigger_at"] if too_many else due
         return ["context"] if self._tools.decides else trigger.exceeded(view.size, 0)
 
-    def _may_cut(self, snapshot: Snapshot, view: ChatView, reason: str) -> bool:
+    def _may_cut(
+        self, snapshot: Snapshot, view: ChatView, reason: str, context_tokens: int
+    ) -> bool:
         """Whether something before the run, or of one that is long, may be summarized."""
-        if not self._tools.maker.is_worth_it(view, reason):
+        maker = self._tools.maker
+        if not maker.is_worth_it(view, reason):
             return False
         own = snapshot.given_after(self._run.start)
         if len(own) < len(snapshot.given_from(0)):
             return True
-        trigger = self._tools.trigger
-        is_long = trigger.trigger_tokens is not None or len(own) > trigger.messages
-        return is_long and snapshot.is_cuttable
+        return snapshot.is_cuttable and maker.divides(snapshot, self._run, context_tokens)
 
     def _wait_after(self, record: SummaryRecord) -> None:
         """Wait for growth after a summary: what is kept may exceed the limit by itself.

@@ -159,6 +159,7 @@ def parse(text: str | bytes, *, location: str = "") -> dict[str, Any]:
             f"the record at {location} has version {version}; this release reads up to "
             f"{VERSION}: upgrade agent-memory-storage",
             location=location,
+            is_newer=True,
         )
     return fields
 

@@ -39,7 +39,9 @@ class SummaryStore(ABC):
         """Return the newest record, or None.
 
         Raises:
-            CorruptedRecordError: it cannot be read, or was written by a newer version.
+            CorruptedRecordError: it cannot be read, or was written by a newer version (its
+                `is_newer` tells). A damaged one may be replaced: by a record that names its
+                `record_id`.
         """
 
     @abstractmethod

@@ -159,6 +159,7 @@ def check_version(attributes: Attributes) -> None:
             f"the table's layout has version {version}; this release reads up to {LAYOUT}: "
             "upgrade agent-memory-storage",
             location=str(attributes.get("sk")),
+            is_newer=True,
         )
 
 

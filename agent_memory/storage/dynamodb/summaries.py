@@ -95,13 +95,17 @@ class Records:
         tail, head = await asyncio.gather(self.reader.tail(key), self._head(key))
         if head is None or head.floor != tail.floor or tail.unknown:
             return None
-        if head.copy is not None:
-            return self._decoded(key, [head.copy])
-        low = _record_stem(key, head.number) + head.token
-        parts = await self.calls.query(key.user_id, low, low + END, key=key).all()
-        if not parts and await self._head(key) != head:
-            return None  # it was forgotten or replaced between the two looks
-        return self._decoded(key, parts)
+        parts = None if head.copy is None else [head.copy]
+        if parts is None:
+            low = _record_stem(key, head.number) + head.token
+            parts = await self.calls.query(key.user_id, low, low + END, key=key).all()
+            if not parts and await self._head(key) != head:
+                return None  # it was forgotten or replaced between the two looks
+        try:
+            return self._decoded(key, parts)
+        except CorruptedRecordError as error:
+            error.record_id = None if error.is_newer else head.id
+            raise
 
     async def listed(self, key: ChatKey) -> list[SummaryRecord]:
         """Return all readable records that have been the newest, oldest first."""

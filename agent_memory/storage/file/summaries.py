@@ -78,7 +78,11 @@ class RecordFiles:
         with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
             for at, line in lines_back(source := Source(file), 0, source.size):
                 place = f"{paths.summaries}, byte {at}"
-                record = decode_record(line, key.agent_id, location=place)
+                try:
+                    record = decode_record(line, key.agent_id, location=place)
+                except CorruptedRecordError as error:
+                    error.record_id = None if error.is_newer else _identity(line)[0]
+                    raise
                 # Looked up after the record was read, so that a trim in between is noticed.
                 return record if record.floor == _floor(paths, key) else None
         return None

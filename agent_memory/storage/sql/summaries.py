@@ -48,13 +48,20 @@ def load(connection: Executor, statements: Statements, key: ChatKey) -> SummaryR
     """Return the newest record, or None.
 
     Raises:
-        CorruptedRecordError: it cannot be read.
+        CorruptedRecordError: it cannot be read; unless a newer version wrote it, its
+            `record_id` is what a record names that replaces it.
     """
     row = statements.records.load.row(connection, statements.key_values(key))
     if row is None:
         return None
     chat, number, body = row
-    return decode_record(body, key.agent_id, location=_location(statements, chat, number))
+    try:
+        return decode_record(body, key.agent_id, location=_location(statements, chat, number))
+    except CorruptedRecordError as error:
+        newest = statements.records.newest.row(connection, {"chat": chat})
+        if newest is not None and newest[0] == number and not error.is_newer:
+            error.record_id = statements.id_text(newest[1])
+        raise
 
 
 def list_readable(

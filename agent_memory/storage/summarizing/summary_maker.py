@@ -121,7 +121,7 @@ class SummaryMaker:
 
     def is_worth_it(self, view: ChatView, reason: str) -> bool:
         """Whether a view still exceeds the limit without what is never summarized."""
-        if not any(map(must_stay, view.tail)):
+        if reason == "context" or not any(map(must_stay, view.tail)):
             return True
         history = self.snapshot(view).history
         if reason == "trigger_at":
@@ -167,8 +167,8 @@ class SummaryMaker:
         if run is not None:
             # In a conversation tokens alone matter, where their limit is known.
             fixed = max(0, (request.context_tokens or 0) - sums[-1])
-            own = snapshot.given_after(run.start)
-            max_messages = max_messages if self._is_over(own, fixed) and not max_tokens else None
+            divided = max_tokens is None and self.divides(snapshot, run, request.context_tokens)
+            max_messages = max_messages if divided else None
             max_tokens = None if max_tokens is None else max(0, max_tokens - fixed)
         return KeepBounds(
             cuts=cuts,
@@ -194,16 +194,18 @@ class SummaryMaker:
         pairs = 2 * self._trigger.keep_last if is_result else 0
         if request.run is None:
             return pairs
-        own = request.snapshot.given_after(request.run.start)
-        tokens = self._tokens(request.snapshot.history)
-        fixed = max(0, (request.context_tokens or 0) - tokens)
-        return min(pairs, len(own)) if self._is_over(own, fixed) else len(own)
+        own = len(request.snapshot.given_after(request.run.start))
+        divided = self.divides(request.snapshot, request.run, request.context_tokens)
+        return min(pairs, own) if divided else own
 
-    def _is_over(self, messages: Sequence[ConversationMessage], fixed: int) -> bool:
-        limit = self._trigger.trigger_tokens
+    def divides(self, snapshot: Snapshot, run: OpenRun, context_tokens: int | None) -> bool:
+        """Whether a run in progress exceeds the trigger by itself, with a summary before it."""
+        own, limit = snapshot.given_after(run.start), self._trigger.trigger_tokens
         if limit is None:
-            return len(messages) > self._trigger.messages
-        return self._tokens(messages) + fixed > limit
+            return len(snapshot.block) + len(own) > self._trigger.messages
+        fixed = max(0, (context_tokens or 0) - self._tokens(snapshot.history))
+        summary = max(self._tokens(snapshot.block), limit // 8)
+        return fixed + summary + self._tokens(own) > limit
 
     # ------------------------------------------------------------------------------- asking
 
