@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from agent_memory.adapters.openai_agents import AgentMemorySession
     from agent_memory.adapters.pydantic_ai import AgentMemoryHistory
 
-__all__ = [
-    "AgentMemoryChatMessageHistory",
-    "AgentMemoryHistory",
-    "AgentMemorySession",
-    "AgentSquadChatStorage",
-    "from_agent_squad",
-]
+    __all__ = [
+        "AgentMemoryChatMessageHistory",
+        "AgentMemoryHistory",
+        "AgentMemorySession",
+        "AgentSquadChatStorage",
+        "from_agent_squad",
+    ]
+
 
 _MODULES = {
     "agent_memory.adapters.agent_squad": ("AgentSquadChatStorage", "from_agent_squad"),
@@ -30,5 +31,14 @@ _MODULES = {
 }
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}, globals()
+    __name__,
+    {name: module for module, names in _MODULES.items() for name in names},
+    globals(),
+    {
+        "AgentMemoryChatMessageHistory": "langchain_core",
+        "AgentMemoryHistory": "pydantic_ai",
+        "AgentMemorySession": "agents",
+        "AgentSquadChatStorage": "agent_squad",
+        "from_agent_squad": "agent_squad",
+    },
 )

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from agent_memory.models.base import ChatModel, Completion, ModelError
     from agent_memory.models.openai import OpenAIChatModel
 
-__all__ = ["ChatModel", "Completion", "ModelError", "OpenAIChatModel"]
+    __all__ = ["ChatModel", "Completion", "ModelError", "OpenAIChatModel"]
+
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -19,4 +20,5 @@ __getattr__, __dir__ = lazy_names(
         "OpenAIChatModel": "agent_memory.models.openai",
     },
     globals(),
+    {"OpenAIChatModel": "openai"},
 )

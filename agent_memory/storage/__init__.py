@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
 
-__all__ = [
-    "ChatStorage",
-    "DynamoDbChatStorage",
-    "FileChatStorage",
-    "InMemoryChatStorage",
-    "SqlChatStorage",
-    "SummarizingChatStorage",
-    "SummaryStore",
-    "SyncChatStorage",
-    "TransformingChatStorage",
-    "WrapperChatStorage",
-    "open_storage",
-]
+    __all__ = [
+        "ChatStorage",
+        "DynamoDbChatStorage",
+        "FileChatStorage",
+        "InMemoryChatStorage",
+        "SqlChatStorage",
+        "SummarizingChatStorage",
+        "SummaryStore",
+        "SyncChatStorage",
+        "TransformingChatStorage",
+        "WrapperChatStorage",
+        "open_storage",
+    ]
+
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -47,4 +48,5 @@ __getattr__, __dir__ = lazy_names(
         "open_storage": "agent_memory.storage.urls",
     },
     globals(),
+    {"SqlChatStorage": "sqlalchemy"},
 )

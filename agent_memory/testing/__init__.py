@@ -33,19 +33,20 @@ if TYPE_CHECKING:
         witnessed,
     )
 
-__all__ = [
-    "ChatStorageTests",
-    "CountingChatStorage",
-    "FlakyChatStorage",
-    "Gate",
-    "GatedChatStorage",
-    "ScriptedSummarizer",
-    "SlowChatStorage",
-    "SummarizerCall",
-    "blind_cut",
-    "witness_summary",
-    "witnessed",
-]
+    __all__ = [
+        "ChatStorageTests",
+        "CountingChatStorage",
+        "FlakyChatStorage",
+        "Gate",
+        "GatedChatStorage",
+        "ScriptedSummarizer",
+        "SlowChatStorage",
+        "SummarizerCall",
+        "blind_cut",
+        "witness_summary",
+        "witnessed",
+    ]
+
 
 _MODULES = {
     "agent_memory.testing.contract": ("ChatStorageTests",),
@@ -66,5 +67,8 @@ _MODULES = {
 }
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}, globals()
+    __name__,
+    {name: module for module, names in _MODULES.items() for name in names},
+    globals(),
+    {"ChatStorageTests": "pytest"},
 )
