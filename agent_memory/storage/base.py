@@ -126,6 +126,10 @@ class ChatStorage(Lifecycle, ABC):
         keys = [info.key async for info in self._list(user_id, session_id)]
         return {key: await self._read(key) for key in keys}
 
+    async def _keys(self, user_id: str, session_id: str | None) -> list[ChatKey]:
+        """Return the keys of all chats to delete, also of those that :meth:`_list` leaves out."""
+        return [info.key async for info in self._list(user_id, session_id)]
+
     async def _purge(self, older_than: timedelta) -> int:
         """Remove what :meth:`purge` removes; a store that keeps no floors has nothing to do."""
         return 0
@@ -351,8 +355,9 @@ class ChatStorage(Lifecycle, ABC):
             InvalidRequestError: `user_id` is none; there is no call that removes everybody's.
         """
         check_id(user_id, "user_id")
-        infos = self.list_chats(user_id, session_id)
-        keys = [info.key async for info in infos]
+        check_scope_ids(user_id, session_id)
+        await self._ready()
+        keys = await self._keys(user_id, session_id)
         return sum([await settle(self._forget(key, 0)) for key in keys])
 
     @final

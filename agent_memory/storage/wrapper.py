@@ -75,6 +75,10 @@ class WrapperChatStorage(ChatStorage):
         await self._inner._ready()
         return await self._inner._read_session(user_id, session_id)
 
+    async def _keys(self, user_id: str, session_id: str | None) -> list[ChatKey]:
+        await self._inner._ready()
+        return await self._inner._keys(user_id, session_id)
+
     async def _purge(self, older_than: timedelta) -> int:
         await self._inner._ready()
         return await self._inner._purge(older_than)

@@ -54,7 +54,7 @@ def test_the_list_of_hooks_is_the_one_we_know():
     """A new hook comes to this test before it comes to a release."""
     assert hooks() == {
         *("_append", "_read", "_forget", "_list", "_fetch", "_settled", "_read_session"),
-        *("_purge", "_open", "_close", "summaries", "scope"),
+        *("_keys", "_purge", "_open", "_close", "summaries", "scope"),
     }
 
 
@@ -107,6 +107,7 @@ async def test_each_call_reaches_the_inner_stores_own_hook():
         (storage.fetch_all_chats("user", "session"), ["_read_session"]),
         (storage.trim_chat(*ids, 1), ["_forget"]),
         (anext(storage.list_chats()), ["_list"]),
+        (storage.delete_chats("nobody"), ["_keys"]),
         (storage.purge(timedelta(1)), ["_purge"]),
     ]
     await storage._ready()

@@ -137,6 +137,14 @@ class FileChatStorage(ChatStorage):
             "reading the session", None, self._read_all, user_id, session_id
         )
 
+    async def _keys(self, user_id: str, session_id: str | None) -> list[ChatKey]:
+        # Also of files that cannot be read, which are left out of lists: deleting them fails,
+        # and whoever deletes must know that they are there.
+        keys: list[ChatKey] = []
+        async for user, session in self._sessions(user_id, session_id):
+            keys += await self._reading("deleting chats", None, keys_of, self._root, user, session)
+        return keys
+
     async def _purge(self, older_than: timedelta) -> int:
         before = time.time() - older_than.total_seconds()
         dead = await self._reading("purging", None, self._dead)

@@ -321,8 +321,13 @@ async def test_c105_one_that_may_not_be_read_hides_no_other(caplog, closed):
                 assert [info.key async for info in storage.list_chats()] == others
                 (warning,) = warned(caplog)
                 found = [problem async for problem in storage.verify()]
-                with pytest.raises(StorageUnavailableError, match="Permission denied"):
-                    await storage.fetch_all_chats("user", "session")
+                for call in (
+                    storage.fetch_all_chats("user", "session"),
+                    storage.delete_chats("user"),
+                    storage.delete_chats("user", "session"),
+                ):
+                    with pytest.raises(StorageUnavailableError, match="Permission denied"):
+                        await call
                 with pytest.raises(StorageUnavailableError, match="Permission denied"):
                     await storage.fetch_chat(*IDS)
             (root / closed).chmod(0o700)
