@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import traceback
 
 import pytest
 from sqlalchemy import create_engine, make_url
@@ -15,8 +17,10 @@ from agent_memory import (
     MissingDependencyError,
     SqlChatStorage,
     StorageUnavailableError,
+    SummarizingChatStorage,
 )
 from agent_memory.storage.sql.urls import parse_target
+from agent_memory.summarizers import SlidingWindowSummarizer
 
 IDS = "user", "session", "agent"
 
@@ -125,6 +129,30 @@ async def test_no_password_is_in_errors():
         SqlChatStorage("postgresql://user:topsecret@host:notaport/db")
     assert "topsecret" not in str(refused.value)
     await storage.aclose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:topsecret@127.0.0.1:1/db",
+        "postgresql://user@127.0.0.1:1/db?password=topsecret&sslpassword=topsecret",
+        "mysql://user:topsecret@127.0.0.1:1/db",
+        "mysql://user@127.0.0.1:1/db?password=topsecret",
+        "postgresql://user:p%40topsecret@127.0.0.1:1/db?sslmode=require",
+    ],
+)
+async def test_c102_no_password_is_in_logs_or_events(caplog, url):
+    """Whatever is logged or told on the way to a server that does not answer."""
+    caplog.set_level(logging.DEBUG)
+    events = []
+    inner = SqlChatStorage(url, timeout=0.2)
+    storage = SummarizingChatStorage(inner, SlidingWindowSummarizer(), on_event=events.append)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_message(*IDS, ConversationMessage("user", "hello"))
+    await storage.aclose()
+    told = "".join(traceback.format_exception(caught.value))
+    shown = repr((storage, inner, inner._target, inner.path, events))
+    assert "topsecret" not in caplog.text + told + shown
 
 
 @pytest.mark.parametrize(

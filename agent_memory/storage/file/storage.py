@@ -65,6 +65,10 @@ class FileChatStorage(ChatStorage):
     of one machine; the directory must be on a local file system with locks (``flock``).
     Known repeats: the newest 64 messages or the last append.
 
+    Files are made for their owner alone (0600, directories 0700). Below `directory` no link is
+    followed, and what is no regular file is refused. A chat that may not be read is left out of
+    lists, with a warning; :meth:`verify` names it, and ``delete_chats`` fails on it.
+
     Args:
         directory: where the chats lie; made by the first save.
         durability: ``"full"``, or ``"os"``: a save returns when the operating system has the
