@@ -21,6 +21,9 @@ from agent_memory.testing import ChatStorageTests
 
 @pytest.mark.matrix(but="differs_by_engine")
 class TestCallersSqliteEngine(ChatStorageTests):
+    saves_in_a_row = 200  # the stores with engines of their own take the large counts
+    saves_per_process = 50
+
     @pytest.fixture
     def make_storage(self, tmp_path):
         return functools.partial(engine_store, f"sqlite:///{tmp_path / 'chats.db'}")
@@ -33,6 +36,8 @@ def engine_store(url):
 @pytest.mark.matrix(but="differs_by_engine")
 class TestCallersAsyncPostgresEngine(ChatStorageTests):
     serves_any_loop = False
+    saves_in_a_row = 200
+    saves_per_process = 50
 
     @pytest.fixture
     def make_storage(self, postgres_url):

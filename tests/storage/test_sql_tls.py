@@ -217,14 +217,14 @@ async def test_c99_a_mysql_server_without_tls_is_told(mariadb_url):
 
 async def test_c99_settings_reach_the_server(postgres_url):
     """What libpq sends when a session starts is sent here as well."""
-    query = "application_name=my%20chats&options=-c%20work_mem%3D5MB&statement_timeout=7s"
-    async with open_storage(f"{postgres_url}?{query}&connect_timeout=3") as storage:
+    query = "application_name=my%20chats&options=-c%20work_mem%3D5MB&statement_timeout=70s"
+    async with open_storage(f"{postgres_url}?{query}&connect_timeout=60") as storage:
         await storage.save_chat_message(*IDS, user("hello"))
         shown = [
             (await ask(storage, f"SHOW {name}"))[0][0]
             for name in ("application_name", "work_mem", "statement_timeout")
         ]
-    assert shown == ["my chats", "5MB", "7s"]
+    assert shown == ["my chats", "5MB", "70s"]
 
 
 def test_c99_drivers_get_what_they_take():
