@@ -305,7 +305,9 @@ def _run_together(pytest: Pytest, names: list[str]) -> Callable[[Path], dict[str
 def _only(outcomes: Outcomes, name: str) -> Outcomes:
     def those(tests: list[str]) -> list[str]:
         return [
-            test for test in tests if test == name or test.startswith((f"{name}::", f"{name}["))
+            test
+            for test in tests
+            if test == name or test.startswith((f"{name}::", f"{name}[", f"{name}/"))
         ]
 
     found = Outcomes(those(outcomes.passed), those(outcomes.failed), those(outcomes.skipped))

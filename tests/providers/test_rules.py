@@ -186,6 +186,8 @@ RAW = [
     ("openai_responses", message("user", [{"type": "text", "text": "x"}]), "format"),
     ("anthropic", message("tool", "x", extra={"tool_call_id": "a"}), "format"),
     ("anthropic", message("user", [{"text": "x"}]), "format"),
+    ("anthropic", message("assistant", [{"type": "thinking", "thinking": "x"},
+        {"type": "text", "text": "y"}]), "unsigned_reasoning"),
     ("bedrock", message("user", "x"), "format"),
     ("bedrock", message("user", [{"type": "text", "text": "x"}]), "format"),
 ]  # fmt: skip
@@ -196,6 +198,31 @@ def test_what_one_message_holds_wrongly_is_named_and_repaired(provider, wrong, r
     """Calls and results in the wrong mouth, content that is refused, other providers' forms."""
     assert rule in [each.rule for each in validate([wrong], provider)]
     assert validate(repair([wrong], provider), provider) == []
+
+
+@pytest.mark.parametrize("provider", MERGING)
+def test_an_id_that_a_provider_refuses_is_changed_in_call_and_result(provider):
+    """Both get the same, so that they stay together."""
+    history = render([user(), calls("a.b!"), results("a.b!"), assistant()], provider)
+    assert "call_id" in [each.rule for each in validate(history, provider)]
+    mended = repair(history, provider)
+    assert validate(mended, provider) == []
+    ids = [part.id for each in mended for part in parts(each) if part.id is not None]
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
+
+
+def test_a_picture_from_a_tool_waits_until_all_results_are_written():
+    """Chat Completions takes none in a result: the user shows it, after the exchange."""
+    png = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    answers = [
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": png}]},
+        {"type": "tool_result", "tool_use_id": "b", "content": "two"},
+    ]
+    asked = render([user(), calls("a", "b")], "anthropic")
+    mended = repair([*asked, message("user", answers)], "openai")
+    assert [each.role.value for each in mended] == ["user", "assistant", "tool", "tool", "user"]
+    assert validate(mended, "openai") == []
 
 
 def test_results_after_text_in_one_message_are_a_violation():

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from agent_memory import InMemoryChatStorage
+from agent_memory import InMemoryChatStorage, StorageUnavailableError
 from agent_memory.testing import CountingChatStorage, GatedChatStorage
+from misbehaving import FaultyStorage
 from racing import begin, conserved, full, summarizing
 from rig import IDS, KEY, Rig, dialogue, names, violations
 
@@ -92,6 +93,16 @@ async def test_what_another_worker_trims_during_a_summary_is_not_shown():
     await saving
     assert names(await rig.view()) == ["m10", "m11"]
     assert await inner.summaries().list_summaries(KEY) == []
+
+
+async def test_a_deletion_whose_answer_was_lost_leaves_nothing_in_the_view():
+    """It may have been done: the view is made anew from what the log holds."""
+    rig = Rig(FaultyStorage(InMemoryChatStorage(), "process"))
+    await rig.active(7)
+    rig.inner.faults.plan("forget", "fail after")
+    with pytest.raises(StorageUnavailableError):
+        await rig.storage.delete_chat(*IDS)
+    assert await rig.view() == []
 
 
 async def test_a_chat_deleted_while_it_is_loaded_stays_deleted(rig):
