@@ -24,7 +24,7 @@ def test_every_directory_of_tests_has_its_framework():
 
 
 @pytest.mark.adapters
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_adapter_works_with_the_real_package(framework):
     """The framework's own tests pass; they run where nothing but it is installed."""

@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,7 +52,8 @@ def install(framework: str) -> str | None:
     """Make a framework's environment if need be; return why that failed, or None."""
     if is_ready(framework):
         return None
-    _say(f"installing {framework} into {HOME / framework}")
+    _say(f"installing {framework} into {HOME / framework} … (a minute or two)")
+    begun = time.monotonic()
     try:
         # The packages that are there stay: an update takes seconds.
         if not python_of(framework).exists():
@@ -65,6 +67,7 @@ def install(framework: str) -> str | None:
     except (OSError, subprocess.CalledProcessError) as error:
         return f"{framework} could not be installed: {getattr(error, 'stderr', '') or error}"
     (HOME / framework / "installed").write_text(_digest(framework))
+    _say(f"{framework} is installed, in {time.monotonic() - begun:.0f} s")
     return None
 
 

@@ -1,0 +1,78 @@
+"""Which tests `make test` leaves to `make matrix`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import settings
+
+import matrix
+from agent_memory.testing import ChatStorageTests
+
+BUT = pytest.mark.matrix(but="differs_by_engine").mark
+ALWAYS = ChatStorageTests.test_c20_two_processes_save_to_one_chat
+SELDOM = ChatStorageTests.test_c18_an_empty_batch_is_a_no_op
+
+
+class Item:
+    """What the selection reads of pytest's items."""
+
+    def __init__(self, function, *marks):
+        self.function, self._marks = function, marks
+
+    def iter_markers(self, name):
+        return [mark for mark in self._marks if mark.name == name]
+
+
+def kept(items, *arguments, matrix_asked=False):
+    """What a run with these arguments keeps, and what it reports as left out."""
+    left, items = [], list(items)
+
+    def note(items):
+        left.extend(items)
+
+    config = SimpleNamespace(
+        getoption=lambda _name: matrix_asked,
+        args=arguments,
+        hook=SimpleNamespace(pytest_deselected=note),
+    )
+    matrix.select(config, items)
+    return items, left
+
+
+def test_what_differs_by_engine_is_kept():
+    """A class with the exception keeps those functions, one without it none."""
+    plain = Item(SELDOM)
+    whole = [Item(ALWAYS, pytest.mark.matrix.mark), Item(SELDOM, pytest.mark.matrix.mark)]
+    some = [Item(ALWAYS, BUT), Item(SELDOM, BUT)]
+    assert kept([plain, *whole, *some], "tests") == ([plain, some[0]], [*whole, some[1]])
+
+
+def test_every_mark_must_agree():
+    """An emulator that is left out leaves a test out whose class keeps it."""
+    item = Item(ALWAYS, BUT, pytest.mark.matrix.mark)
+    assert kept([item]) == ([], [item])
+
+
+def test_the_matrix_and_a_named_test_leave_nothing_out():
+    """Whoever names a test means it."""
+    items = [Item(ALWAYS, pytest.mark.matrix.mark), Item(SELDOM, BUT)]
+    assert kept(items, matrix_asked=True) == (items, [])
+    assert kept(items, "tests/test_x.py::TestX") == (items, [])
+
+
+def test_the_contract_says_which_of_its_tests_differ_by_engine():
+    """A part of it, in every theme."""
+    tests = {name: getattr(ChatStorageTests, name) for name in dir(ChatStorageTests)
+             if name.startswith("test_")}  # fmt: skip
+    marked = [test for test in tests.values() if hasattr(test, "differs_by_engine")]
+    assert len(tests) / 4 < len(marked) < len(tests) / 2
+    themes = {test.__module__ for test in tests.values()}
+    assert {test.__module__ for test in marked} == themes
+
+
+def test_random_tests_make_more_examples_in_the_matrix(pytestconfig):
+    """25 in every run, 200 in the matrix."""
+    expected = 200 if pytestconfig.getoption("--matrix") else 25
+    assert settings.default.max_examples == expected
