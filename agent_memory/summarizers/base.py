@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -11,11 +12,16 @@ from agent_memory.errors import InvalidRequestError, InvalidSummaryError
 from agent_memory.ids import check_id, new_id
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import text_message, text_of
+from agent_memory.summarizers.coverage import Coverage
 
 SUMMARY_TITLE: Final = "Summary of the earlier conversation"
 """How every summary that this library words begins, so that a model knows what it reads."""
 
+_STANDING: Final = "notes, no request; dealt with unless called open"
+"""Without it agents do again what is done, or obey what a summary tells of."""
+
 _ID_PREFIX: Final = "summary-"
+_MADE_ID: Final = re.compile(_ID_PREFIX + "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def new_summary_id() -> str:
@@ -45,8 +51,11 @@ def summary_message(
     role: ParticipantRole | str = ParticipantRole.USER,
     note: str = "",
     run_id: str | None = None,
+    covers: Coverage | None = None,
 ) -> ConversationMessage:
     """Return the message that stands for what was summarized.
+
+    Its first paragraph says that it is a summary, of what, and that it asks for nothing.
 
     Args:
         body: the summary itself.
@@ -55,25 +64,47 @@ def summary_message(
         role: who says it. Every provider takes ``"user"`` anywhere.
         note: said in brackets behind the title, such as how the summary was made.
         run_id: the run the summary belongs to; a run of its own at best.
+        covers: which messages it was made from, where that is known.
     """
-    title = f"{SUMMARY_TITLE} ({note}):" if note else f"{SUMMARY_TITLE}:"
+    told = [note, "" if covers is None else str(covers), _STANDING]
+    title = f"{SUMMARY_TITLE} ({'; '.join(filter(None, told))}):"
     return text_message(
-        role, f"{title}\n\n{body.strip()}", like=like, id=summary_id, run_id=run_id
+        role,
+        f"{title}\n\n{body.strip()}",
+        like=like,
+        id=summary_id,
+        run_id=run_id,
+        metadata={} if covers is None else covers.metadata,
     )
 
 
 def is_summary(message: ConversationMessage) -> bool:
-    """Whether :func:`summary_message` made the message.
+    """Whether :func:`summary_message` made the message, as far as the message alone can tell.
 
-    The id decides, which only the application can choose: a user who writes the title into a
-    chat makes no summary.
+    What has a position was saved by the application: it is a message of the chat, whatever its
+    id and words.
     """
-    return message.id.startswith(_ID_PREFIX) and text_of(message).startswith(SUMMARY_TITLE)
+    return message.position is None and _MADE_ID.fullmatch(message.id) is not None
+
+
+def summaries_in(history: Sequence[ConversationMessage]) -> frozenset[str]:
+    """Return the ids of the messages of a history that are summaries, whoever made them.
+
+    In a view they are the ones without a position before one that has one: all others come from
+    the log. What an application adds at the end, or never saved, is told by :func:`is_summary`.
+    """
+    newest = max((at for at, m in enumerate(history) if m.position is not None), default=-1)
+    return frozenset(
+        message.id
+        for at, message in enumerate(history)
+        if message.position is None and (at < newest or is_summary(message))
+    )
 
 
 def summary_body(message: ConversationMessage) -> str:
-    """Return what a message of :func:`summary_message` says below its title."""
-    return text_of(message).partition("\n\n")[2]
+    """Return what a summary says, below its title if it has one."""
+    text = text_of(message)
+    return text.partition("\n\n")[2] if text.startswith(SUMMARY_TITLE) else text
 
 
 def _messages(value: object) -> Any:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent_memory.messages import ConversationMessage
-from agent_memory.summarizers.base import is_summary
+from agent_memory.summarizers.base import is_summary, summaries_in
 from agent_memory.turns import leading_system, runs, safe_start, split_recent
 
 Messages = Sequence[ConversationMessage]
+
+
+def instructions(messages: Messages) -> int:
+    """Return how many leading system messages there are, without summaries in that role."""
+    head = leading_system(messages)
+    known = summaries_in(messages) if head else ()
+    return next((at for at in range(head) if messages[at].id in known), head)
 
 
 def split_at(
     messages: Messages, cut: int
 ) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
     """Return what is older than a cut, leading system messages left out, and the rest."""
-    head = min(leading_system(messages), cut)
+    head = min(instructions(messages), cut)
     return list(messages[head:cut]), list(messages[cut:])
 
 
@@ -31,9 +38,10 @@ def with_head(
         keep_last: how many pairs of messages to keep, at least 1.
         summarize: makes the summary of messages, in the shape of another message.
     """
-    head = leading_system(history)
+    head = instructions(history)
     old, recent = split_recent(list(history[head:]), keep_last)
-    if not old or all(is_summary(message) for message in old):
+    known = summaries_in(history)
+    if all(message.id in known for message in old):
         return list(history)
     return [*history[:head], summarize(old, (recent or old)[-1]), *recent]
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import parts
 from agent_memory.providers.part import Part, to_json
 from agent_memory.summarizers.base import (
     SummaryResult,
-    is_summary,
     new_summary_id,
+    summaries_in,
     summary_body,
     summary_message,
     summary_role,
 )
+from agent_memory.summarizers.coverage import coverage_of
 from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
 from agent_memory.summarizers.ranking import Sentence, choose, line_of
 from agent_memory.summarizers.sentences import clip, split_sentences
@@ -114,7 +115,8 @@ class ExtractiveSummarizer:
         """
         cut = safe_start(messages, max(len(messages) - self.keep_count, 0))
         old, recent = split_at(messages, cut)
-        if not old or all(is_summary(message) for message in old):
+        known = summaries_in(messages)
+        if all(message.id in known for message in old):
             return None
         summary = self._summary(old, recent[-1] if recent else old[-1])
         return SummaryResult(
@@ -122,13 +124,19 @@ class ExtractiveSummarizer:
             recent,
             last_summarized_run_id=summarized_run(messages, cut),
             summary_id=summary.id,
+            usage=Usage(),
         )
 
     def _summary(
         self, old: Sequence[ConversationMessage], like: ConversationMessage
     ) -> ConversationMessage:
         return summary_message(
-            self.body(old), like=like, summary_id=new_summary_id(), role=self._role, note=_NOTE
+            self.body(old),
+            like=like,
+            summary_id=new_summary_id(),
+            role=self._role,
+            note=_NOTE,
+            covers=coverage_of(old, summaries_in([*old, like])),
         )
 
     def body(self, messages: Sequence[ConversationMessage]) -> str:
@@ -138,10 +146,11 @@ class ExtractiveSummarizer:
         return "\n".join(line_of(sentence) for sentence in chosen) or _NOTHING
 
 
-def _sentences(messages: Iterable[ConversationMessage]) -> Iterator[Sentence]:
+def _sentences(messages: Sequence[ConversationMessage]) -> Iterator[Sentence]:
     first_request = True
+    known = summaries_in(messages)
     for message in messages:
-        if is_summary(message):
+        if message.id in known:
             yield from _told_before(summary_body(message))
             first_request = False
             continue

@@ -14,7 +14,7 @@ from agent_memory.providers import from_openai, repair, reshape, text_of, valida
 from agent_memory.storage.in_memory import InMemoryChatStorage
 from agent_memory.storage.summarizing.storage import SummarizingChatStorage
 from agent_memory.summarizers import ExtractiveSummarizer, LLMSummarizer
-from agent_memory.summarizers.base import SUMMARY_TITLE, is_summary
+from agent_memory.summarizers.base import SUMMARY_TITLE, is_summary, summary_body
 
 _AIRLINE = Path(__file__).parents[3] / "shared/data/airline.jsonl"
 _KEY = ("u", "s", "a")
@@ -40,7 +40,8 @@ async def test_the_view_is_summary_and_newest_runs(server, make):
         raw = await storage.fetch_all_chats(*_KEY[:2])
     assert raw == history
     assert is_summary(view[0])
-    assert text_of(view[0]) == f"{SUMMARY_TITLE}:\n\nThe summary."
+    assert text_of(view[0]).startswith(f"{SUMMARY_TITLE} (")
+    assert summary_body(view[0]) == "The summary."
     assert view[1:] == history[-len(view) + 1 :]
     assert len(view) <= 8
 
