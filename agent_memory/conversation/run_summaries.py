@@ -254,7 +254,7 @@ class RunSummaries:
 
     def _failed(self, attempt: _Attempt, error: Exception) -> CompactionFailed:
         key = attempt.buffer.key
-        _log.warning("no new summary of %s; its messages are stored: %s", key, error)
+        _log.warning("no new summary of %s; its messages are stored: %s", key, str(error))
         trigger = self._tools.trigger
         self._pace.growth.failed(trigger, trigger.trigger_tokens)
         return CompactionFailed(

@@ -200,7 +200,8 @@ class Compactor:
     def _failed(
         self, buffer: Buffer, flight: Flight, error: Exception, started: float
     ) -> CompactionFailed:
-        _log.warning("no new summary of %s; its messages are stored: %s", buffer.key, error)
+        # As text: who keeps the log record would keep the error's frames, and its loop.
+        _log.warning("no new summary of %s; its messages are stored: %s", buffer.key, str(error))
         with self._buffers.lock:
             if buffer.flight is flight:
                 buffer.pace.failed(self._trigger, self._trigger.trigger_tokens)

@@ -147,7 +147,7 @@ class SummaryMaker:
         except SummarizerError as error:
             if self._fallback is None:
                 raise
-            _log.warning("the fallback summarizes %s: %s", buffer.key, error)
+            _log.warning("the fallback summarizes %s: %s", buffer.key, str(error))
             return await self._propose(buffer, request, self._fallback)
 
     # ------------------------------------------------------------------ how much may be kept
