@@ -66,6 +66,12 @@ class Facts(NamedTuple):
         return all(name is not None and name not in called for name in self.results)
 
 
+_PLAIN: Final = {
+    (role, says): Facts(role, says=says) for role in ParticipantRole for says in (True, False)
+}
+"""The facts of messages that are a string and nothing else, which most are."""
+
+
 def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None) -> Facts:
     """What matters of `message` for grouping.
 
@@ -75,7 +81,7 @@ def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None)
     """
     content = message.content
     if isinstance(content, str) and not message.extra and message.role is not ParticipantRole.TOOL:
-        return Facts(message.role, says=bool(content) and not content.isspace())
+        return _PLAIN[message.role, bool(content) and not content.isspace()]
     calls: dict[str, None] = {}
     waits: dict[str, None] = {}
     given: list[str | None] = []

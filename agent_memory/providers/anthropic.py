@@ -18,6 +18,7 @@ from agent_memory.providers.format import (
     Format,
     Pages,
     Reader,
+    TextReader,
     arguments_of,
     arrange_blocks,
     holds_no_parts,
@@ -66,13 +67,6 @@ def _usage(reported: object) -> Usage | None:
     cached = tokens("cache_read_input_tokens")
     made = tokens("cache_creation_input_tokens")
     return Usage(tokens("input_tokens") + cached + made, tokens("output_tokens"), cached)
-
-
-def _read_text(block: Block) -> Part | None:
-    # Chat Completions writes text in the same way; this key is OpenAI's.
-    if "prompt_cache_breakpoint" in block:
-        return None
-    return Part("text", as_text(block.get("text")), raw=block, forms=_ANTHROPIC)
 
 
 def _read_call(block: Block) -> Part:
@@ -179,7 +173,8 @@ def _read_state(block: Block) -> Part:
 
 
 _BLOCKS: Final[Mapping[str, Reader]] = {
-    "text": _read_text,
+    # Chat Completions writes text in the same way; this key is OpenAI's.
+    "text": TextReader("anthropic", frozenset({"prompt_cache_breakpoint"})),
     "tool_use": _read_call,
     "server_tool_use": _read_call,
     "mcp_tool_use": _read_call,

@@ -78,6 +78,25 @@ def _same_block(block: Block, _owner: FormatName | None) -> Block:
     return block
 
 
+@attrs.frozen
+class TextReader:
+    """Reads ``{"type": "text", "text": …}``, which several formats write in the same way.
+
+    Args:
+        form: the name of the format.
+        foreign: keys of a text block that show that it is another format's.
+    """
+
+    form: FormatName
+    foreign: frozenset[str]
+
+    def __call__(self, block: Block) -> Part | None:
+        """What a block says; None when it is another format's."""
+        if self.foreign & block.keys():
+            return None
+        return Part("text", as_text(block.get("text")), raw=block, forms=frozenset({self.form}))
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class Format:
     """One provider's way of writing messages, and its rules.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final, Literal, TypeAlias
 
@@ -10,9 +10,10 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.providers.format import Format, Reader
-from agent_memory.providers.part import Block, Part
+from agent_memory.providers.format import Format, Reader, TextReader
+from agent_memory.providers.part import Block, Part, as_text
 
+_BARE_TEXT: Final = 2  # type and text
 Provider: TypeAlias = Literal["openai", "openai_chat", "openai_responses", "anthropic", "bedrock"]
 """A provider's API; ``"openai"`` is Chat Completions."""
 
@@ -52,16 +53,30 @@ def format_named(provider: str) -> Format:
 
 def _shared(readers: tuple[Reader, ...]) -> Reader:
     """Reads a block type that several formats have: it may be sent in all that recognise it."""
+    texts = [reader for reader in readers if isinstance(reader, TextReader)]
+    if len(texts) == len(readers):
+        return _shared_text(texts)
 
     def read(block: Block) -> Part | None:
-        found: Part | None = None
-        for reader in readers:
-            part = reader(block)
-            if found is None or part is None:
-                found = found or part
-            else:
-                found = attrs.evolve(found, forms=found.forms | part.forms)
-        return found
+        found = [part for part in (reader(block) for reader in readers) if part is not None]
+        forms = frozenset(chain.from_iterable(part.forms for part in found))
+        return attrs.evolve(found[0], forms=forms) if found else None
+
+    return read
+
+
+def _shared_text(readers: Sequence[TextReader]) -> Reader:
+    """As :func:`_shared`, for the block that most messages are made of."""
+    everybody = frozenset(reader.form for reader in readers)
+
+    def read(block: Block) -> Part | None:
+        forms = everybody
+        if len(block) > _BARE_TEXT:
+            keys = block.keys()
+            forms = frozenset(reader.form for reader in readers if not reader.foreign & keys)
+        if not forms:
+            return None
+        return Part("text", as_text(block.get("text")), raw=block, forms=forms)
 
     return read
 

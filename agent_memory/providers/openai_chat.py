@@ -17,6 +17,7 @@ from agent_memory.providers.format import (
     Format,
     Pages,
     Reader,
+    TextReader,
     arguments_text,
 )
 from agent_memory.providers.media import Media, decoded, from_url, mime_of
@@ -42,13 +43,6 @@ _FUNCTION_ROLE: Final = "function"
 _NO_CONTENT: Final[tuple[Any, ...]] = (None, [])
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _TOOL: Final = ParticipantRole.TOOL
-
-
-def _read_text(block: Block) -> Part | None:
-    # Anthropic writes text in the same way; its citations are unknown to every Chat server.
-    if "citations" in block:
-        return None
-    return Part("text", as_text(block.get("text")), raw=block, forms=_CHAT)
 
 
 def _read_refusal(block: Block) -> Part:
@@ -247,10 +241,11 @@ def _is_empty(message: ConversationMessage, _held: tuple[Part, ...]) -> bool:
     content, extra = message.content, message.extra
     if message.role is _TOOL:
         return False  # its content is that of the result, which is looked at as such
-    if extra.get("tool_calls") == []:
+    if extra and extra.get("tool_calls") == []:
         return True
-    beside = any(extra.get(key) for key in _BESIDE_CONTENT)
-    return content in _NO_CONTENT and not (message.role is _ASSISTANT and beside)
+    if content not in _NO_CONTENT:
+        return False
+    return message.role is not _ASSISTANT or not any(extra.get(key) for key in _BESIDE_CONTENT)
 
 
 def _trim(message: Block, owner: FormatName | None) -> Block:
@@ -292,7 +287,8 @@ FORMAT: Final = Format(
     name="openai_chat",
     provider="openai",
     blocks={
-        "text": _read_text,
+        # Anthropic writes text in the same way; its citations are unknown to every Chat server.
+        "text": TextReader("openai_chat", frozenset({"citations"})),
         "refusal": _read_refusal,
         "image_url": _media_reader("image"),
         "input_audio": _media_reader("audio"),

@@ -20,7 +20,8 @@ PartKind: TypeAlias = Literal["text", "call", "result", "reasoning", "media", "o
 Block: TypeAlias = dict[str, Any]
 
 
-@attrs.frozen
+# Every part of every message is made anew for each reading; with slots that takes twice as long.
+@attrs.frozen(slots=False)
 class Part:
     """One piece of a message, whichever provider's format it is written in.
 

@@ -26,6 +26,9 @@ from agent_memory.providers.part import FormatName, Part, as_dict, as_list, as_t
 from agent_memory.providers.plain import MARKERS, WRITTEN_IN
 
 _TOOL: Final = ParticipantRole.TOOL
+_OWN_FIELDS: Final = {
+    form.name: form.request_fields | form.reply_fields | MARKERS for form in FORMATS
+}
 _READ_WHOLE: Final = tuple(form.read_whole for form in FORMATS if form.read_whole is not None)
 _READ_BESIDE: Final = tuple(form.read_beside for form in FORMATS if form.read_beside is not None)
 _READ_TOOL: Final = next(form.read_tool_message for form in FORMATS if form.read_tool_message)
@@ -179,12 +182,12 @@ def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part
     owner = message.extra.get(WRITTEN_IN)
     if owner is not None:
         return bool(owner == form.name)
+    own = _OWN_FIELDS[form.name]
+    if message.extra.keys() <= own:
+        return True
     if form.read_whole is not None and form.read_whole(message) is not None:
         return True
-    foreign = message.extra.keys() - form.request_fields - form.reply_fields - MARKERS
-    if not foreign:
-        return True
-    if foreign & FIELDS:
+    if (message.extra.keys() - own) & FIELDS:
         return False
     return (_format_shown(message, held) or _DEFAULT_OWNER) == form.name
 

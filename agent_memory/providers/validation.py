@@ -57,6 +57,7 @@ _TOOL_RULES: Final = frozenset[Rule]({
     "duplicate_call",
     "call_id",
 })  # fmt: skip
+_SAID: Final = ("text", "media")
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
 _TOOL: Final = ParticipantRole.TOOL
@@ -226,7 +227,8 @@ def _results(inside: tuple[Part, ...]) -> list[str | None]:
 
 def _repeated(calls: list[tuple[int, str]]) -> Iterator[Found]:
     """Calls of one turn with the same id."""
-    for call_id, times in Counter([call_id for _, call_id in calls]).items():
+    counts = Counter([call_id for _, call_id in calls]) if len(calls) > 1 else {}
+    for call_id, times in counts.items():
         if times > 1:
             index = next(index for index, other in calls if other == call_id)
             yield index, "duplicate_call", f"{times} calls have the id {call_id}"
@@ -252,7 +254,7 @@ def _unanswered(
             yield index, "unanswered_call", f"no result of the call {call_id} follows it"
 
 
-Turn: TypeAlias = tuple[ParticipantRole, list[tuple[int, Part]]]
+Turn: TypeAlias = tuple[ParticipantRole, list[tuple[int, tuple[Part, ...]]]]
 
 
 def _turns(
@@ -269,7 +271,7 @@ def _turns(
         joins = turns and turns[-1][0] is role is _ASSISTANT and not form.alternates
         if not joins:
             turns.append((role, []))
-        turns[-1][1].extend([(index, part) for part in inside])
+        turns[-1][1].append((index, inside))
     return turns
 
 
@@ -278,18 +280,19 @@ def _adjacent(turns: Sequence[Turn], open_sites: set[tuple[int, str]]) -> Iterat
     before: dict[str, int] = {}
     for role, inside in turns:
         answered: set[str] = set()
-        for index, part in inside:
-            if part.answers:
+        others = False
+        for index, held in inside:
+            given = [part for part in held if part.answers]
+            for part in given:
                 yield from _result(index, part.id, before, answered)
+            if given and (others or not all(part.answers for part in held[: len(given)])):
+                yield index, "result_placement", "results come before anything else in a message"
+            others = others or len(given) < len(held)
         for call_id, index in before.items():
             yield from _unanswered(index, [call_id], answered, open_sites)
-        kinds = [part.answers for _, part in inside]
-        if True in kinds and False in kinds[: kinds.count(True)]:
-            index = next(index for index, part in inside if part.answers)
-            yield index, "result_placement", "results come before anything else in a message"
         before = {}
         if role is _ASSISTANT:
-            calls = [(index, part.id) for index, part in inside if part.waits and part.id]
+            calls = [(index, call_id) for index, held in inside for call_id in _waiting(held)]
             for index, call_id in calls:
                 before.setdefault(call_id, index)
             yield from _repeated(calls)
@@ -301,15 +304,18 @@ def _hosted(turns: Sequence[Turn]) -> Iterator[Found]:
     """Calls of hosted tools: answered by the assistant, before the user goes on."""
     waiting: dict[str | None, int] = {}
     for role, inside in turns:
-        for index, part in inside:
-            if role is _ASSISTANT and part.hosted and part.kind == "call":
+        if role is not _ASSISTANT:
+            if waiting and any(part.kind in _SAID for _, held in inside for part in held):
+                for call_id, index in waiting.items():
+                    yield index, "unanswered_call", f"no result of the call {call_id} follows it"
+                waiting = {}
+            continue
+        hosted = [(index, part) for index, held in inside for part in held if part.hosted]
+        for index, part in hosted:
+            if part.kind == "call":
                 waiting[part.id] = index
-            elif role is _ASSISTANT and part.hosted and waiting.pop(part.id, None) is None:
+            elif waiting.pop(part.id, None) is None:
                 yield index, "orphaned_result", f"no call before it has the id {part.id}"
-        if role is not _ASSISTANT and any(part.kind in ("text", "media") for _, part in inside):
-            for call_id, index in waiting.items():
-                yield index, "unanswered_call", f"no result of the call {call_id} follows it"
-            waiting = {}
 
 
 def _following(
