@@ -52,7 +52,7 @@ test: plan engines
 	$(PYTEST) $(ARGS)
 
 test-adapters: engines adapters
-	$(PYTEST) -m adapters $(ARGS)
+	$(PYTEST) -m adapters tests/test_adapters.py $(ARGS)
 
 matrix: engines
 	$(PYTEST) --matrix $(ARGS)
