@@ -76,8 +76,3 @@ def runs_cut(messages: Messages, keep_runs: int) -> int:
     """
     starts = run_starts(messages)
     return safe_start(messages, starts[-keep_runs]) if len(starts) > keep_runs else 0
-
-
-def run_of_summary(messages: Messages, summary_id: str) -> str | None:
-    """Return the run of a summary: one of its own, or None in a chat without runs."""
-    return summary_id if any(message.run_id is not None for message in messages) else None

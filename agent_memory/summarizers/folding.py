@@ -66,7 +66,10 @@ class Folding:
         Raises:
             ModelError: a request failed for good; its ``usage`` is that of all requests.
         """
-        anchor, pieces = self._begun(instruction, anchor, entries or [_NOTHING_SAID])
+        # However long the conversation is, the loop goes on while its tokens are counted.
+        anchor, pieces = await asyncio.to_thread(
+            self._begun, instruction, anchor, entries or [_NOTHING_SAID]
+        )
         spent: Usage | None = Usage()
         done = 0
         while pieces:
@@ -79,7 +82,7 @@ class Folding:
                 if not isinstance(error, ContextOverflowError):
                     raise
                 spent = None if spent is None else error.usage
-                pieces = self._halved(pieces, error)
+                pieces = await asyncio.to_thread(self._halved, pieces, error)
             else:
                 anchor, spent = self._bounded(answer.text), _total(spent, answer.usage)
                 pieces, done = pieces[1:], done + 1
