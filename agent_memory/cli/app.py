@@ -59,5 +59,5 @@ def run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  (nobody wants a traceback; AGENT_MEMORY_DEBUG shows it)
-        return report(error)
+        return report(error, arguments)
     return code if isinstance(code, int) else 0

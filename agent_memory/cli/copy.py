@@ -17,7 +17,7 @@ from agent_memory.audit.moving import Moved, Mover
 from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.import_ import tell
-from agent_memory.cli.stores import JsonOption, opened, plural, run_async, say
+from agent_memory.cli.stores import JsonOption, opened, plural, run_async, say, utf8
 from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import open_storage
@@ -28,7 +28,9 @@ _Url = Annotated[str, typer.Argument(metavar="URL", show_default=False)]
 def copy_chats(
     source: _Url,
     target: _Url,
-    user: Annotated[str | None, typer.Option(help="Only this user's chats.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Only this user's chats.", callback=utf8)
+    ] = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Pass over what cannot be read, telling each.")
     ] = False,

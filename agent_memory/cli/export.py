@@ -13,6 +13,7 @@ import typer
 from agent_memory.audit import jsonl
 from agent_memory.audit.copying import extent_of
 from agent_memory.audit.exporting import Exported, ExportFormat, Scope, export, resume_at
+from agent_memory.audit.visible import one_line
 from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
@@ -68,8 +69,12 @@ def export_chats(
     chosen: ExportFormat = form  # type: ignore[assignment]  # checked above
     since = _since(output, chosen, resume=resume, force=force)
     scope = Scope(user, session, agent)
-    with _file(output, append=resume) as out:
+    with _file(output, append=resume, is_resumable=chosen == "jsonl") as out:
         done = run_async(_export(store, scope, out, chosen, since))
+        size = out.tell() if out.seekable() and output is not None else 0
+    if output is not None:
+        written = plural(done.entries, "entry", "entries")
+        print(one_line(f"{output}: {written}, {size / 1000:,.0f} kB"))  # noqa: T201
     if done.left_out:
         say(f"{plural(done.left_out, 'part')} of messages have no place in OpenAI's format")
     if done.bad:
@@ -83,21 +88,47 @@ def _since(
     if resume:
         if output is None or form != "jsonl" or force:
             raise InvalidRequestError("--resume goes with --output and the format jsonl")
-        return resume_at(output)
+        return resume_at(_unfinished(output))
     if output is not None and output.exists() and not force:
         raise InvalidRequestError(f"{output} exists: --resume goes on with it, --force replaces")
     return None
 
 
+def _part_of(output: Path) -> Path:
+    """Return what a file is called until it is whole."""
+    return output.with_name(f"{output.name}.part")
+
+
+def _unfinished(output: Path) -> Path:
+    """Return the file that an interrupted export has left: under its own name, or in part."""
+    part = _part_of(output)
+    return part if part.exists() else output
+
+
 @contextmanager
-def _file(output: Path | None, *, append: bool) -> Generator[BinaryIO]:
+def _file(output: Path | None, *, append: bool, is_resumable: bool) -> Generator[BinaryIO]:
+    """Open the output. A file gets its name when it is whole.
+
+    Until then it is ``….part``, which is left behind only where --resume can go on with it.
+    """
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.flush()
-    else:
-        with output.open("ab" if append else "wb") as file:
+        return
+    if output.exists() and not output.is_file():  # a device, a pipe: nothing to be renamed
+        with output.open("wb") as file:
             yield file
+        return
+    path = _unfinished(output) if append else _part_of(output)
+    try:
+        with path.open("ab" if append else "wb") as file:
+            yield file
+        path.replace(output)
+    except BaseException:
+        if path.exists() and not (is_resumable and path.stat().st_size):
+            path.unlink()
+        raise
 
 
 async def _export(
@@ -109,7 +140,7 @@ async def _export(
 ) -> Exported:
     async with opened(store) as storage:
         total = await _total(storage, scope)
-        if not total and scope.user_id is not None:
+        if not total and scope.user_id is not None:  # before anything is written
             raise no_such_chat(store, scope)
         with counting_bar(shown=out is not sys.stdout.buffer) as bar:
             task = bar.add_task("exporting", total=total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent_memory.audit.visible import one_line
@@ -18,14 +18,26 @@ INTERRUPTED: Final = 130
 _DEBUG: Final = "AGENT_MEMORY_DEBUG"
 
 
-def report(error: BaseException) -> int:
+def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     """Write one line about an error to standard error, and return the exit code.
 
     With ``AGENT_MEMORY_DEBUG`` set to anything, the traceback is written before it.
+
+    Args:
+        error: what was raised.
+        arguments: what the command was called with: where the line repeats one, such as a URL
+            in a wrong place, its password is hidden.
     """
     if os.environ.get(_DEBUG):
         traceback.print_exception(error)
+    from agent_memory.storage.urls import without_secrets  # noqa: PLC0415  (--help needs no store)
+
     text, code = _explain(error)
+    for argument in arguments:
+        for given in (argument, argument.partition("=")[2]):
+            shown = without_secrets(given)
+            if given and shown != given:
+                text = text.replace(given, shown)
     print(f"agent-memory: {one_line(text)}", file=sys.stderr)  # noqa: T201  (a command line)
     return code
 

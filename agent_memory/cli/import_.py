@@ -23,6 +23,7 @@ from agent_memory.cli.stores import (
     plural,
     run_async,
     say,
+    utf8,
 )
 
 
@@ -39,9 +40,11 @@ def import_chats(
             "agent-squad, openai-agents or langchain (their tables). Found out by default.",
         ),
     ] = None,
-    user: Annotated[str, typer.Option(help="Whose, where the source does not say.")] = "imported",
+    user: Annotated[
+        str, typer.Option(help="Whose, where the source does not say.", callback=utf8)
+    ] = "imported",
     agent: Annotated[
-        str, typer.Option(help="With which agent, where the source does not say.")
+        str, typer.Option(help="With which agent, where the source does not say.", callback=utf8)
     ] = "agent",
     table: Annotated[
         str | None, typer.Option(help="The table, where it has not its usual name.")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
@@ -35,14 +36,33 @@ JsonLinesOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line, for programs.")
 ]
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-User: TypeAlias = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
-Session: TypeAlias = Annotated[str, typer.Argument(metavar="SESSION", show_default=False)]
-Agent: TypeAlias = Annotated[str, typer.Argument(metavar="AGENT", show_default=False)]
-AnyUser: TypeAlias = Annotated[str | None, typer.Argument(metavar="USER", show_default=False)]
-AnySession: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="SESSION", show_default=False)
-]
-AnyAgent: TypeAlias = Annotated[str | None, typer.Argument(metavar="AGENT", show_default=False)]
+
+
+def utf8(text: str | None) -> str | None:
+    """Return an id as it was typed, where Python takes the terminal for one of ASCII (LC_ALL=C).
+
+    Its bytes come as lone surrogates then; those of UTF-8 are read as what they are.
+    """
+    if text is None:
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        with suppress(UnicodeError):
+            return os.fsencode(text).decode()
+    return text
+
+
+def _id_argument(metavar: str) -> Any:
+    return typer.Argument(metavar=metavar, show_default=False, callback=utf8)
+
+
+User: TypeAlias = Annotated[str, _id_argument("USER")]
+Session: TypeAlias = Annotated[str, _id_argument("SESSION")]
+Agent: TypeAlias = Annotated[str, _id_argument("AGENT")]
+AnyUser: TypeAlias = Annotated[str | None, _id_argument("USER")]
+AnySession: TypeAlias = Annotated[str | None, _id_argument("SESSION")]
+AnyAgent: TypeAlias = Annotated[str | None, _id_argument("AGENT")]
 
 
 class UnknownChatError(AgentMemoryError):

@@ -83,15 +83,15 @@ async def open_source(
     if scheme in _SQL:
         return await _tables(place, form, whose, table)
     path = Path(place)
-    if await asyncio.to_thread(_is_sqlite, path, is_path=not scheme):
+    if await asyncio.to_thread(_is_sqlite, path, place, is_path=not scheme):
         return await _tables(f"sqlite:///{path.as_posix()}", form, whose, table)
     return await asyncio.to_thread(_file, path, form, whose)
 
 
-def _is_sqlite(path: Path, *, is_path: bool) -> bool:
+def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
     if not is_path and not path.exists():
         raise InvalidRequestError(
-            f"nothing is imported from {without_secrets(str(path))!r}; give a file or the URL of "
+            f"nothing is imported from {without_secrets(place)!r}; give a file or the URL of "
             "a database. (From one of this library's own stores: agent-memory copy)"
         )
     if path.is_dir():
