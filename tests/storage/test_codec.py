@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import ConversationMessage, CorruptedRecordError, Covered, Note, Usage
@@ -42,6 +42,7 @@ def message(content="x", **fields):
     return ConversationMessage("user", content, id="1", timestamp=NOON, **fields)
 
 
+@example("half of a pair: \ud800", {"\udc00": ["\udfff"]})
 @given(contents, st.dictionaries(keys, contents, max_size=2))
 def test_c01_c02_c03_every_content_comes_back(content, extra):
     """Equal by value and type, in one line of UTF-8 without NUL."""

@@ -116,6 +116,7 @@ def test_c27_a_slice_between_call_and_result_is_widened_to_the_call():
     tail = placed([*dialogue(5), *exchange("a"), assistant(id="end")])
     answer = [summary(), *tail[-2:]]  # begins with the result
     assert after(snapshot_of(tail), answer) == ["S", "call a", "result a", "end"]
+    assert snapshot_of(tail).interpret(answer).cut == 5
 
 
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "a", "b")])

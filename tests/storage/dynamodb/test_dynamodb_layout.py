@@ -6,7 +6,7 @@ import random
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_memory import ChatKey, ConversationMessage, CorruptedRecordError, MessageTooLargeError
@@ -88,6 +88,8 @@ near = st.text("ab\x01\xff", min_size=1, max_size=3)
 near_keys = st.builds(ChatKey, near, near, near)
 
 
+@example(ChatKey("u", "s", "a"), ChatKey("u", "s", "ab"))
+@example(ChatKey("u", "s", "a"), ChatKey("u", "sa", "a"))
 @given(keys | near_keys, near_keys)
 def test_c10_no_chat_lies_within_the_range_of_another(one, other):
     """A prefix with END above it holds one chat, and nothing of a longer session id."""
