@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 from agent_memory._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from agent_memory.adapters.agent_squad import AgentSquadChatStorage, from_agent_squad
+    from agent_memory.adapters.agent_squad import (
+        AgentSquadChatStorage,
+        agent_squad_summarizer,
+        from_agent_squad,
+    )
     from agent_memory.adapters.langchain import AgentMemoryChatMessageHistory
     from agent_memory.adapters.openai_agents import AgentMemorySession
     from agent_memory.adapters.pydantic_ai import AgentMemoryHistory
@@ -19,12 +23,17 @@ if TYPE_CHECKING:
         "AgentMemoryHistory",
         "AgentMemorySession",
         "AgentSquadChatStorage",
+        "agent_squad_summarizer",
         "from_agent_squad",
     ]
 
 
 _MODULES = {
-    "agent_memory.adapters.agent_squad": ("AgentSquadChatStorage", "from_agent_squad"),
+    "agent_memory.adapters.agent_squad": (
+        "AgentSquadChatStorage",
+        "agent_squad_summarizer",
+        "from_agent_squad",
+    ),
     "agent_memory.adapters.langchain": ("AgentMemoryChatMessageHistory",),
     "agent_memory.adapters.openai_agents": ("AgentMemorySession",),
     "agent_memory.adapters.pydantic_ai": ("AgentMemoryHistory",),

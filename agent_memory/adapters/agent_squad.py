@@ -5,7 +5,9 @@ AgentSquad(storage=AgentSquadChatStorage(SummarizingChatStorage(...)), ...)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
@@ -21,6 +23,7 @@ from agent_memory.providers.part import as_dict
 from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.requests import checked_count
+from agent_memory.summarizers.base import SummarizerFunction
 
 try:
     # It has no types for checkers: what comes from it is Any.
@@ -82,6 +85,62 @@ def to_agent_squad(message: ConversationMessage, *, timestamped: bool = False) -
     made.citations = citations
     made.timestamp = (message.timestamp - _EPOCH) // _MILLISECOND
     return made
+
+
+def agent_squad_summarizer(function: Callable[..., Any]) -> SummarizerFunction:
+    """Return a summarizer function of ours for one that returns agent-squad's messages.
+
+    SummarizingChatStorage(storage, agent_squad_summarizer(summarize))
+
+    Args:
+        function: ``(history, keep_last) -> list``, plain or async. It is given our messages,
+            which have ``role`` and ``content`` as theirs have; it may return these, theirs, dicts
+            and any other objects with a role and content, mixed as it likes.
+
+    Raises:
+        InvalidRequestError: when the function is called, by the messages that it returns: one
+            has no role or no content, or what a message cannot hold.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def summarize_async(history: list[ConversationMessage], keep_last: int) -> Any:
+            return _as_ours(await function(history, keep_last))
+
+        return summarize_async
+
+    @functools.wraps(function)
+    def summarize(history: list[ConversationMessage], keep_last: int) -> Any:
+        answer = function(history, keep_last)
+        return _awaited(answer) if inspect.isawaitable(answer) else _as_ours(answer)
+
+    return summarize
+
+
+async def _awaited(answer: Any) -> Any:
+    return _as_ours(await answer)
+
+
+def _as_ours(answer: Any) -> Any:
+    """Convert the messages of an answer; what is no list at all is left to who checks it."""
+    return [_any_message(item) for item in answer] if isinstance(answer, list | tuple) else answer
+
+
+def _any_message(message: Any) -> ConversationMessage:
+    if isinstance(message, ConversationMessage):
+        return message
+    if isinstance(message, _TheirMessage):
+        return to_agent_memory(message)
+    fields = as_dict(message)
+    role = getattr(message, "role", None) if fields is None else fields.get("role")
+    content = getattr(message, "content", None) if fields is None else fields.get("content")
+    if role is None or content is None:
+        kind = type(message)
+        raise InvalidRequestError(
+            "a summarizer must return messages with role and content, not "
+            f"{kind.__module__}.{kind.__qualname__}"
+        )
+    return ConversationMessage(getattr(role, "value", role), to_plain(content))
 
 
 def _moment(milliseconds: Any) -> datetime:

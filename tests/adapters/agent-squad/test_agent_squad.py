@@ -11,7 +11,11 @@ from squad import said, texts
 
 from agent_memory import InMemoryChatStorage, InvalidRequestError, SummarizingChatStorage
 from agent_memory.adapters import AgentSquadChatStorage
-from agent_memory.adapters.agent_squad import to_agent_memory, to_agent_squad
+from agent_memory.adapters.agent_squad import (
+    agent_squad_summarizer,
+    to_agent_memory,
+    to_agent_squad,
+)
 from agent_memory.testing import ScriptedSummarizer
 
 IDS = ("user", "session", "agent")
@@ -205,3 +209,57 @@ async def test_all_chats_are_raw_and_of_every_agent():
     assert [text.split()[-1] for text in shown] == [str(number) for number in range(30)]
     assert shown[1] == "[one] 1"
     assert shown[3] == "[two] 3"
+
+
+# ------------------------------------------------------------------------------- summarizers
+
+
+class _Duck:
+    def __init__(self, role, content):
+        self.role, self.content = role, content
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ConversationMessage(role="user", content=[{"text": "They met."}]),
+        ConversationMessage(role=ParticipantRole.USER, content=[{"text": "They met."}]),
+        _Duck("user", [{"text": "They met."}]),
+        {"role": "user", "content": [{"text": "They met."}]},
+    ],
+    ids=["theirs", "their role", "duck", "dict"],
+)
+@pytest.mark.parametrize("how", ["async", "plain", "lambda"])
+async def test_c74_a_summarizer_may_return_their_messages(made, how):
+    """The summary may be theirs, or anything with a role and content; what is kept is ours."""
+
+    async def in_async(history, keep_last):
+        return [made, *history[-2 * keep_last :]]
+
+    def plain(history, keep_last):
+        return [made, *history[-2 * keep_last :]]
+
+    function = {
+        "async": in_async,
+        "plain": plain,
+        "lambda": lambda h, k: in_async(h, keep_last=k),
+    }[how]
+    summarizing = SummarizingChatStorage(
+        InMemoryChatStorage(), agent_squad_summarizer(function), trigger_at=3, keep_last=1
+    )
+    adapter = AgentSquadChatStorage(summarizing)
+    async with summarizing:
+        for at in range(8):
+            message = ConversationMessage(("user", "assistant")[at % 2], [{"text": f"m{at}"}])
+            await adapter.save_chat_message("u", "s", "a", message)
+        view = await adapter.fetch_chat("u", "s", "a")
+    assert view[0].content == [{"text": "They met."}]
+    assert len(view) < 8
+    assert texts(view[1:]) == [f"m{at}" for at in range(9 - len(view), 8)]
+
+
+async def test_c74_what_is_no_message_is_named():
+    """An object without role or content is refused with its full name."""
+    summarize = agent_squad_summarizer(lambda history, keep_last: [object()])
+    with pytest.raises(InvalidRequestError, match=r"role and content, not builtins\.object"):
+        summarize([], 1)
