@@ -199,7 +199,7 @@ def _unpaired(
     else:
         turns = _turns(messages, held, form)
         yield from _adjacent(turns, open_sites)
-        if form.pairs_hosted:
+        if form.pairs_hosted and any(part.hosted for inside in held for part in inside):
             yield from _hosted(turns)
 
 
