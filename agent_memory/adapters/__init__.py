@@ -48,6 +48,7 @@ __getattr__, __dir__ = lazy_names(
         "AgentMemoryHistory": "pydantic_ai",
         "AgentMemorySession": "agents",
         "AgentSquadChatStorage": "agent_squad",
+        "agent_squad_summarizer": "agent_squad",
         "from_agent_squad": "agent_squad",
     },
 )
