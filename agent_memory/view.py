@@ -9,6 +9,7 @@ from agent_memory import turns
 from agent_memory.compaction import Compaction, Snapshot
 from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
+from agent_memory.providers.reading import must_stay
 from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import is_outdated, retracted_ids, retraction_of
 
@@ -37,6 +38,7 @@ class ChatView:
         is_void: whether a message was retracted, so that the view must be made anew.
         head: what is shown first and never summarized.
         block: the live summary.
+        has_pins: whether the tail holds a message that no summarizer may be given.
         tokens: of block and tail, leading system messages excluded; 0 without `count`. What a
             provider reported is believed for what it covered; the rest is estimated.
 
@@ -62,6 +64,7 @@ class ChatView:
         "covered",
         "floor",
         "follows",
+        "has_pins",
         "head",
         "is_void",
         "last",
@@ -91,6 +94,7 @@ class ChatView:
         self.told = 0
         self.follows: str | None = None
         self.is_void = False
+        self.has_pins = False
         self.head: tuple[ConversationMessage, ...] = ()
         self.block: tuple[ConversationMessage, ...] = ()
         self._tail: list[ConversationMessage] = []
@@ -204,9 +208,10 @@ class ChatView:
         elif self._count is not None:
             self._measure(message, self._count(message), believe=believe)
         self._tail.append(message)
+        self.has_pins = self.has_pins or must_stay(message)
         if self._is_shown(message):
             self._shown.append(message)
-            self._windows.clear()
+            self._windows = {}
 
     def _is_shown(self, message: ConversationMessage) -> bool:
         if self._is_fresh:
@@ -297,10 +302,11 @@ class ChatView:
 
     def _rebuild(self) -> None:
         self._leading = turns.leading_system(self._tail) if self._is_fresh else 0
+        self.has_pins = any(map(must_stay, self._tail))
         self._held_back.clear()
         self._called = {name for m in (*self.head, *self.block) for name in facts_of(m).calls}
         self._shown = [*self.head, *self.block, *filter(self._is_shown, self._tail)]
-        self._windows.clear()
+        self._windows = {}
         if self._count is not None:
             estimate = sum(map(self._count, (*self.block, *self._tail[self._leading :])))
             self.tokens = max(0, self.tokens + estimate - self._estimate)
@@ -315,36 +321,56 @@ class ChatView:
         Args:
             limit: at least 1; None for all.
         """
-        if limit is None or len(self._shown) <= limit:
-            if self._present is None:
-                return self._shown.copy()
-            limit = len(self._shown)
-        window = self._windows.get(limit)
-        if window is None:
-            window = self._window(limit) if limit < len(self._shown) else self._shown.copy()
-            if self._present is not None:
-                window = self._present(window)
-            self._windows[limit] = window
-        return window.copy()
+        window = self.known_window(limit)
+        return self.window_work(limit)().copy() if window is None else window
 
-    def _window(self, limit: int) -> list[ConversationMessage]:
-        leading = self._leading
+    def known_window(self, limit: int | None) -> list[ConversationMessage] | None:
+        """Return what :meth:`newest` returns where that costs no work; else None."""
+        limit = self._capped(limit)
+        if limit == len(self._shown) and self._present is None:
+            return self._shown.copy()
+        window = self._windows.get(limit)
+        return None if window is None else window.copy()
+
+    def window_work(self, limit: int | None) -> Callable[[], list[ConversationMessage]]:
+        """Return what makes the window of a limit, in whichever thread; the view may change."""
+        # A change makes a new dict: what is made of an earlier state is kept for nobody.
+        limit, windows, present = self._capped(limit), self._windows, self._present
+        shown, leading = self._shown.copy(), self._leading
         head, block = [*self.head, *self._tail[:leading]], list(self.block)
-        rest = [m for m in self._tail[leading:] if m.id not in self._held_back]
-        # In a chat of system messages alone, or one whose tail was retracted, others are newest.
-        if not rest:
-            rest, block = block, rest
-        if not rest:
-            rest, head = head, rest
-        groups = turns.group(rest)
-        start = groups.pop().start if groups else len(rest)
-        room = limit - (len(rest) - start)
-        shown: list[ConversationMessage] = []
-        for part in (head, block):
-            if len(part) <= room:
-                shown += part
-                room -= len(part)
-        while groups and groups[-1].stop - groups[-1].start <= room:
-            room -= groups[-1].stop - groups[-1].start
-            start = groups.pop().start
-        return shown + rest[start:]
+        rest = shown[len(shown) - len(self._tail) + len(self._held_back) + leading :]
+
+        def work() -> list[ConversationMessage]:
+            window = shown if limit == len(shown) else _window(limit, head, block, rest)
+            windows[limit] = window if present is None else present(window)
+            return windows[limit]
+
+        return work
+
+    def _capped(self, limit: int | None) -> int:
+        return len(self._shown) if limit is None else min(limit, len(self._shown))
+
+
+def _window(
+    limit: int,
+    head: list[ConversationMessage],
+    block: list[ConversationMessage],
+    rest: list[ConversationMessage],
+) -> list[ConversationMessage]:
+    # In a chat of system messages alone, or one whose tail was retracted, others are newest.
+    if not rest:
+        rest, block = block, rest
+    if not rest:
+        rest, head = head, rest
+    groups = turns.group(rest)
+    start = groups.pop().start if groups else len(rest)
+    room = limit - (len(rest) - start)
+    shown: list[ConversationMessage] = []
+    for part in (head, block):
+        if len(part) <= room:
+            shown += part
+            room -= len(part)
+    while groups and groups[-1].stop - groups[-1].start <= room:
+        room -= groups[-1].stop - groups[-1].start
+        start = groups.pop().start
+    return shown + rest[start:]

@@ -22,13 +22,13 @@ from agent_memory.messages import Usage
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
 from agent_memory.storage.summarizing.hooks import Hooks
+from agent_memory.storage.summarizing.pacing import paced
 from agent_memory.storage.summarizing.policy import Trigger, quarter
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
 from agent_memory.storage.summarizing.summary_maker import (
     Proposal,
     Request,
     SummaryMaker,
-    off_loop,
 )
 from agent_memory.storage.summarizing.view_reader import ViewReader
 from agent_memory.telemetry import span
@@ -110,7 +110,7 @@ class RunSummaries:
         if not reasons:
             return None
         snapshot = self._tools.maker.snapshot(view)
-        tokens = await off_loop(snapshot, lambda: occupancy.estimate(snapshot.history))
+        tokens = await paced(len(snapshot.tail), lambda: occupancy.estimate(snapshot.history))
         reason = self._pace.growth.chosen(reasons, view.size, tokens)
         if reason is None or not self._may_cut(snapshot, view, reason, occupancy.tokens):
             return None

@@ -1,5 +1,6 @@
 """What the wrapper tells of itself: explain, history, forced and forgotten summaries, hooks."""
 
+import attrs
 import pytest
 
 from agent_memory import SummarizerError, Usage
@@ -59,7 +60,7 @@ async def test_explain_of_a_short_chat_is_all_verbatim():
 async def test_the_history_tells_what_each_summary_saved_and_cost():
     """Records are the account of what was spent to save what."""
     rig = Rig(summarizer=Billed())
-    await rig.save(*dialogue(7))
+    await rig.save(*(attrs.evolve(m, content=f"{m.content} again" * 20) for m in dialogue(7)))
     await rig.view()
     (record,) = await rig.storage.compaction_history(*IDS)
     assert (record.messages_before, record.messages_after) == (7, 3)

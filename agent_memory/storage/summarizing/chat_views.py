@@ -15,7 +15,7 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight, wait_for_end
 from agent_memory.storage.summarizing.compactor import Compactor
 from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.pacing import take_turn
+from agent_memory.storage.summarizing.pacing import OFF_LOOP, take_turn
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
 from agent_memory.storage.summarizing.summary_maker import SummaryMaker
@@ -163,7 +163,7 @@ class ChatViews:
             # What others save, no save of ours has summarized. This fetch does not wait for it.
             view = await self._reader.adopt_newer(buffer, view)
             self._compactor.start_if_due(buffer)
-        return self._shown(view, limit)
+        return await self._shown(view, limit)
 
     async def _fetch_inactive(
         self, key: ChatKey, limit: int | None, *, check: bool
@@ -172,25 +172,28 @@ class ChatViews:
         with self._buffers.glance(key, self._trigger.messages + 1) as glance:
             seen = await self._reader.look(key, glance)
             if seen is not None and self._is_short(seen):
-                return self._shown(seen, limit)
+                return await self._shown(seen, limit)
             buffer, is_new = self._buffers.get_or_add(key)
             # A buffer that somebody else added meanwhile may show less than was seen here.
             check = check and not is_new
             view = await self._reader.current(buffer, check=check, glance=glance)
         if view.record_id is None and self._is_short(view):
             self._buffers.discard(buffer)
-            return self._shown(view, limit)
+            return await self._shown(view, limit)
         if is_new:
             restored = view.record_id is not None
             await self._hooks.emit(Activated(key=key, messages=view.size, restored=restored))
         await self._first_attempt(buffer)
         while self._evicted:
             await self._hooks.emit(self._evicted.popleft())
-        return self._shown(await self._reader.current(buffer, check=False), limit)
+        return await self._shown(await self._reader.current(buffer, check=False), limit)
 
-    def _shown(self, view: ChatView, limit: int | None) -> list[ConversationMessage]:
+    async def _shown(self, view: ChatView, limit: int | None) -> list[ConversationMessage]:
         with self._buffers.lock:  # another thread may be changing it
-            return view.newest(limit)
+            if view.size <= OFF_LOOP:
+                return view.newest(limit)
+            window, work = view.known_window(limit), view.window_work(limit)
+        return (await asyncio.to_thread(work)).copy() if window is None else window
 
     async def _first_attempt(self, buffer: Buffer) -> None:
         """Wait for the first compaction of a chat, together with all who fetch it meanwhile."""

@@ -12,6 +12,7 @@ from agent_memory.events import CompactionFailed, CompactionRequest, CompactionS
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight
 from agent_memory.storage.summarizing.hooks import Hooks
+from agent_memory.storage.summarizing.pacing import paced
 from agent_memory.storage.summarizing.policy import Limits, Trigger, quarter
 from agent_memory.storage.summarizing.slots import Slots
 from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
@@ -19,7 +20,6 @@ from agent_memory.storage.summarizing.summary_maker import (
     Proposal,
     Request,
     SummaryMaker,
-    off_loop,
 )
 from agent_memory.telemetry import span
 from agent_memory.view import ChatView
@@ -171,7 +171,7 @@ class Compactor:
     async def _propose(
         self, buffer: Buffer, view: ChatView, snapshot: Snapshot, reason: str
     ) -> Proposal | str:
-        history = await off_loop(snapshot, lambda: tuple(snapshot.history))
+        history = await paced(len(snapshot.tail), lambda: tuple(snapshot.history))
         request = CompactionRequest(key=buffer.key, reason=reason, history=history)
         if not await self._hooks.allows(request):
             return "vetoed"

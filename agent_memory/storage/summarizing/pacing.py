@@ -10,8 +10,13 @@ import asyncio
 import threading
 import weakref
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
+T = TypeVar("T")
+
+OFF_LOOP: Final = 500
+"""Messages; pure work on more of them is done in a worker thread."""
 AT_ONCE: Final = 4
 """Pieces of work in a round of the loop; each takes a millisecond or less, as a rule."""
 
@@ -69,3 +74,11 @@ async def take_turn() -> None:
                 del _of_loops[closed]
             pace = _of_loops[loop] = Pace()
     await pace.turn()
+
+
+async def paced(messages: int, work: Callable[[], T]) -> T:
+    """Do pure work on messages in its turn, or in a thread where there are many of them."""
+    if messages <= OFF_LOOP:
+        await take_turn()
+        return work()
+    return await asyncio.to_thread(work)

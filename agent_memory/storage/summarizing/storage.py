@@ -198,23 +198,27 @@ class SummarizingChatStorage(WrapperChatStorage):
         key = ChatKey(user_id, session_id, agent_id)
         await self._ready()
         shown = await self._fetch(key, None)
-        log = LogSlice([entry async for entry in self.iter_log(user_id, session_id, agent_id)])
-        raw, gone = log.messages, retracted_ids(log.entries)
+        log = (await self._read(key)).entries
         records = await self._records(key)
         view = self._views.held(key)
         head, reach = ((), 0) if view is None else (view.head, view.reach)
         held_back = () if view is None else {message.id for message in view.held_back}
-        return await asyncio.to_thread(
-            explain,
-            key,
-            shown,
-            raw,
-            records,
-            head=head,
-            reach=reach,
-            held_back=held_back,
-            retracted=gone,
-        )
+
+        def work() -> Explanation:
+            gone = retracted_ids(log)
+            raw = LogSlice(log).messages
+            return explain(
+                key,
+                shown,
+                raw,
+                records,
+                head=head,
+                reach=reach,
+                held_back=held_back,
+                retracted=gone,
+            )
+
+        return await asyncio.to_thread(work)  # the log may be long
 
     async def compaction_history(
         self, user_id: str, session_id: str, agent_id: str

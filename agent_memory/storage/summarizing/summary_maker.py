@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
 
@@ -14,10 +13,9 @@ from agent_memory.clipping import clip_summary
 from agent_memory.compaction import Compaction, OpenRun, Snapshot
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
-from agent_memory.providers.reading import must_stay
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.pacing import take_turn
+from agent_memory.storage.summarizing.pacing import paced
 from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.summarizers.base import (
     Summarizer,
@@ -32,10 +30,8 @@ from agent_memory.tokens import TokenCounter
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _HEADING: Final = 64  # tokens; what a summary may take beside what it says
-_OFF_LOOP: Final = 500  # messages; pure work on more of them is done in a worker thread
 
 
 @attrs.frozen
@@ -121,7 +117,7 @@ class SummaryMaker:
 
     def is_worth_it(self, view: ChatView, reason: str) -> bool:
         """Whether a view still exceeds the limit without what is never summarized."""
-        if reason == "context" or not any(map(must_stay, view.tail)):
+        if reason == "context" or not view.has_pins:
             return True
         history = self.snapshot(view).history
         if reason == "trigger_at":
@@ -213,13 +209,13 @@ class SummaryMaker:
         self, buffer: Buffer, request: Request, summarizer: Summarizer
     ) -> Proposal | str:
         """Return what one summarizer proposes; an answer that is no summary is a failure too."""
-        bounds = await off_loop(request.snapshot, lambda: self._bounds(request, summarizer))
+        bounds = await paced(len(request.snapshot.tail), lambda: self._bounds(request, summarizer))
         if bounds is None:
             return "nothing_to_gain"
         answer = await self._ask(buffer, request, bounds, summarizer)
         if answer is None:
             return "not_yet"
-        return await off_loop(request.snapshot, lambda: self._understand(request, answer))
+        return await paced(len(request.snapshot.tail), lambda: self._understand(request, answer))
 
     async def _ask(
         self, buffer: Buffer, request: Request, bounds: KeepBounds, summarizer: Summarizer
@@ -378,11 +374,3 @@ def _loss(record: SummaryRecord, reason: str) -> str | None:
     shorter = {"trigger_at": messages < 0, "trigger_tokens": tokens < 0}
     gained = shorter.get(reason, messages < 0 or tokens < 0)
     return None if gained and messages <= 0 and tokens <= 0 else "nothing_to_gain"
-
-
-async def off_loop(snapshot: Snapshot, work: Callable[[], T]) -> T:
-    """Do pure work in its turn, or in a worker thread where it could hold up the loop."""
-    if len(snapshot.tail) <= _OFF_LOOP:
-        await take_turn()
-        return work()
-    return await asyncio.to_thread(work)

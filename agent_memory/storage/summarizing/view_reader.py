@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey, ConversationMessage
@@ -16,10 +17,12 @@ from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.retractions import since_cleared
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summarizing.buffers import Buffer, Glance, Load, wait_for_end
-from agent_memory.storage.summarizing.pacing import take_turn
+from agent_memory.storage.summarizing.pacing import paced
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE: Final = 5_000  # entries that a view takes over within a step of the loop
 
 
 class ViewReader:
@@ -91,8 +94,11 @@ class ViewReader:
         with self._lock:
             if buffer.view is not view:
                 return False
-            same = log.floor == view.floor and (
-                last == view.floor or _begins_with(log, last, last_id)
+            # So much is read again, and taken over in a thread.
+            same = (
+                len(log.entries) <= _MOST_AT_ONCE
+                and log.floor == view.floor
+                and (last == view.floor or _begins_with(log, last, last_id))
             )
             if same and view.append(log.entries) and view.last >= seen:
                 buffer.take_early(view)
@@ -148,8 +154,10 @@ class ViewReader:
                 return view
         log = None if glance is None else glance.whole
         log = await self._storage._read(key) if log is None else log
-        await take_turn()
-        view = ChatView.of(log, count=self._count, present=self._present)
+        view = await paced(
+            len(log.entries),
+            lambda: ChatView.of(log, count=self._count, present=self._present),
+        )
         view.follows = damaged if record is None else record.id
         return view
 
@@ -164,7 +172,10 @@ class ViewReader:
                 return view
             # The record may have been made after the look.
         log = await self._storage._read(key, after=record.position - 1)
-        return ChatView.restored(record, log, count=self._count, present=self._present)
+        return await paced(
+            len(log.entries),
+            lambda: ChatView.restored(record, log, count=self._count, present=self._present),
+        )
 
     async def adopt_newer(self, buffer: Buffer, view: ChatView) -> ChatView:
         """Return the view of a summary that another worker made meanwhile; else the same view."""
