@@ -16,7 +16,7 @@ from agent_memory.cli.loading import CommandsOnDemand
 app = typer.Typer(
     cls=CommandsOnDemand,
     help="Chat storage for AI agents: every raw message kept, a short view for the model.",
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
 )
 

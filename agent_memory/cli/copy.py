@@ -22,12 +22,14 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import open_storage
 
-_Url = Annotated[str, typer.Argument(metavar="URL", show_default=False)]
-
 
 def copy_chats(
-    source: _Url,
-    target: _Url,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A store's URL.", show_default=False)
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Another store's URL.", show_default=False)
+    ],
     user: Annotated[
         str | None, typer.Option(help="Only this user's chats.", callback=utf8)
     ] = None,

@@ -29,7 +29,10 @@ from agent_memory.cli.stores import (
 
 def import_chats(
     source: Annotated[
-        str, typer.Argument(help="A file, or the URL of a database.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A file, or the URL of a database.", show_default=False
+        ),
     ],
     store: StoreOption = None,
     form: Annotated[

@@ -65,8 +65,24 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """What each command is called: its function, and the first line of that function's docstring."""
 
 
+class _PlainHelp(TyperCommand):
+    """Help as people know it: ``USER [SESSION]``, flags without a value, whole paragraphs."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands after the name; required arguments without braces."""
+        return [_without_braces(piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return options and arguments."""
+        return _flags_without_values(super().get_params(ctx))
+
+
 class CommandsOnDemand(TyperGroup):
     """The group of all commands."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return options and arguments."""
+        return _flags_without_values(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return their names, in the order of the table."""
@@ -88,6 +104,18 @@ class _CommandOnDemand(TyperCommand):
         return load(self.name or "").make_context(*args, **kwargs)
 
 
+def _without_braces(piece: str) -> str:
+    return piece[1:-1] if piece.startswith("{") else piece
+
+
+def _flags_without_values(params: Any) -> Any:
+    """Have no option that takes no value shown as if it took one (``--json <bool>``)."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 def load(name: str) -> Any:
     """Return a command with its options.
 
@@ -103,5 +131,9 @@ def load(name: str) -> Any:
             raise
         raise MissingDependencyError(missing, "cli") from error
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(getattr(loaded, function))
-    return typer.main.get_command(alone)
+    alone.command(name, cls=_PlainHelp)(getattr(loaded, function))
+    command = typer.main.get_command(alone)
+    # A line's end within a paragraph is the source's, and no terminal is as wide.
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join([text.replace("\n", " ") for text in paragraphs])
+    return command

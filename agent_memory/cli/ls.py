@@ -35,7 +35,9 @@ def list_chats(
     user: AnyUser = None,
     session: AnySession = None,
     store: StoreOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many, the newest first.")
+    ] = 50,
     every: Annotated[
         bool, typer.Option("--all", help="All of them, in the order of their ids, as they come.")
     ] = False,

@@ -42,7 +42,7 @@ def show_chat(
     agent: AnyAgent = None,
     store: StoreOption = None,
     last: Annotated[
-        int | None, typer.Option(min=0, help="Only so many messages, the newest.")
+        int | None, typer.Option(min=0, metavar="N", help="Only so many messages, the newest.")
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Content as it is stored, nothing folded.")

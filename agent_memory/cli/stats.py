@@ -29,7 +29,9 @@ def show_stats(
     user: AnyUser = None,
     session: AnySession = None,
     store: StoreOption = None,
-    top: Annotated[int, typer.Option(min=1, help="How many users, those with most tokens.")] = 20,
+    top: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many users, those with most tokens.")
+    ] = 20,
     json: JsonOption = False,
 ) -> None:
     """Count chats, messages, tokens (estimated) and bytes, per user and agent, and summaries.

@@ -35,6 +35,9 @@ JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Write JSON,
 JsonLinesOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line, for programs.")
 ]
+DryRunOption: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")
+]
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
