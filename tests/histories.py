@@ -20,6 +20,7 @@ timestamps a minute apart, so that equal draws are equal.
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import attrs
@@ -93,8 +94,7 @@ def _answer(draw, wild, rare=False):
     if _seldom(draw, rare, 3):
         place = draw(st.integers(0, len(pieces)))
         kind = draw(st.sampled_from(["hosted", "hosted", "paused", "compaction"]))
-        name = f"srv_{draw(st.integers(0, 9))}"
-        pieces.insert(place, Piece(kind, draw(st.sampled_from(HOSTED_TOOLS)), name))
+        pieces.insert(place, Piece(kind, draw(st.sampled_from(HOSTED_TOOLS))))
     if wild and draw(st.integers(0, 9)) == 0:
         pieces = draw(st.sampled_from([[], [Piece("reasoning", "cut off")]]))
     return [Said("assistant", tuple(pieces))]
@@ -127,7 +127,7 @@ def _exchange(draw, wild, rare=False):
     if wild and draw(st.integers(0, 3)) == 0:
         answered = answered[: draw(st.integers(0, len(answered)))]
     if _seldom(draw, rare):
-        calls.insert(0, Piece("hosted", draw(st.sampled_from(HOSTED_TOOLS)), "srv_x"))
+        calls.insert(0, Piece("hosted", draw(st.sampled_from(HOSTED_TOOLS))))
     with_image = _seldom(draw, rare)
     results = [
         Piece(
@@ -181,13 +181,24 @@ def conversations(*, wild=True, rare=False, max_turns=8):
         )
         stray = st.just([Said("tool", (Piece("result", "late", "call_1"),))])
         turns = st.lists(st.one_of(turn, turn, turn, stray), max_size=max_turns)
-        return turns.map(_flat)
+        return turns.map(_flat).map(_with_hosted_ids)
     rounds = st.tuples(
         _user(wild), st.lists(_exchange(wild), max_size=3).map(_flat), _answer(wild)
     )
     head = st.one_of(st.just([]), _system())
     body = st.lists(rounds.map(_flat), max_size=max(1, max_turns // 3)).map(_flat)
     return st.tuples(head, body).map(_flat)
+
+
+def _with_hosted_ids(said):
+    """What the provider itself calls has ids that it made, and made once."""
+    numbers = itertools.count()
+
+    def named(piece):
+        hosted = piece.kind in ("hosted", "paused")
+        return attrs.evolve(piece, id=f"srv_{next(numbers)}") if hosted else piece
+
+    return [attrs.evolve(each, pieces=tuple(map(named, each.pieces))) for each in said]
 
 
 def _flat(nested):
@@ -206,7 +217,12 @@ def mixtures(*, rare=False, max_turns=8):
     turn = st.tuples(conversations(rare=rare, max_turns=2), st.sampled_from(SHAPES))
 
     def together(drawn):
-        plain = [message for said, shape in drawn for message in render(said, shape)]
+        numbered = iter(_with_hosted_ids(_flat(said for said, _ in drawn)))
+        plain = [
+            message
+            for said, shape in drawn
+            for message in render([next(numbered) for _ in said], shape)
+        ]
         return [_message(i, m.role, m.content, m.extra) for i, m in enumerate(plain)]
 
     return st.lists(turn, max_size=max_turns // 2).map(together)

@@ -1,23 +1,28 @@
 """A sample of every block and item type that the providers' SDKs know, made from their types.
 
 ``samples(provider)`` gives, for each type by its name, messages that hold one block (or are one
-item) of it. What is in them is made up from the names of the keys, so that a text can be found
-again: the key `stdout` holds "the stdout".
+item) of it; ``replies(provider)`` the same for the types of replies, with all their keys. What is
+in them is made up from the names of the keys, so that a text can be found again: the key `stdout`
+holds "the stdout".
 """
 
 from __future__ import annotations
 
+import inspect
+import types
 import typing
 from typing import Any
 
+import pydantic
 import typing_extensions
-from anthropic.types.beta import BetaContentBlockParam
+from anthropic.types.beta import BetaContentBlock, BetaContentBlockParam
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionContentPartParam,
+    ChatCompletionMessage,
     ChatCompletionMessageToolCallUnionParam,
 )
-from openai.types.responses import ResponseInputContentParam
+from openai.types.responses import ResponseInputContentParam, ResponseOutputItem
 from openai.types.responses.response_input_param import ResponseInputItemParam
 
 from judge import converse_input, hints_of, members_of, tags_of
@@ -130,6 +135,36 @@ def _bedrock(full: bool) -> dict[str, list[Any]]:
     }
 
 
+def replies(provider: str) -> dict[str, Any]:
+    """Return what a provider may answer: messages, or Responses items, by the type's name."""
+    if provider == "openai":
+        return {"message": _of_model(ChatCompletionMessage)}
+    if provider == "openai_responses":
+        return {model.__name__: _of_model(model) for model in _models(ResponseOutputItem)}
+    return {
+        model.__name__: {"role": "assistant", "content": [_of_model(model)]}
+        for model in _models(BetaContentBlock)
+    }
+
+
+def _models(union: Any) -> list[Any]:
+    if typing.get_origin(union) is typing.Annotated:
+        return _models(typing.get_args(union)[0])
+    return list(typing.get_args(union))
+
+
+def _of_model(model: Any) -> dict[str, Any]:
+    """All fields of a reply's model, by the names that the provider gives them."""
+    return {
+        field.alias or name: sample(field.annotation, name, full=True)
+        for name, field in model.model_fields.items()
+    }
+
+
+def _is_model(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, pydantic.BaseModel)
+
+
 def _types_within(hint: Any) -> dict[str, Any]:
     """Return the members of the unions anywhere within a type."""
     if typing_extensions.is_typeddict(hint):
@@ -154,13 +189,17 @@ def sample(kind: Any, key: str = "", *, full: bool = False) -> Any:
             for name, hint in hints_of(kind).items()
             if full or typing.get_origin(hint) is typing_extensions.Required
         }
+    if _is_model(kind):
+        return _of_model(kind)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return args[0]
     if origin in (typing_extensions.Required, typing_extensions.NotRequired, typing.Annotated):
         return sample(args[0], key, full=full)
-    if origin is not None and members_of(kind) != [kind]:
-        return _sample_of_union(members_of(kind), key, full)
+    if origin in (typing.Union, types.UnionType):
+        # The unions of requests list models of replies too; those of replies list nothing else.
+        known = [each for each in members_of(kind) if each is not type(None)]
+        return _sample_of_union(known or _members(kind), key, full)
     if origin is dict:
         return {}
     if origin is not None:
@@ -169,12 +208,24 @@ def sample(kind: Any, key: str = "", *, full: bool = False) -> Any:
     return made.get(kind, "x")
 
 
+def _members(union: Any) -> list[Any]:
+    """Return the members of a union of replies, nested unions opened."""
+    origin, args = typing.get_origin(union), typing.get_args(union)
+    if origin is typing.Annotated:
+        return _members(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return [member for arg in args for member in _members(arg)]
+    return [union]
+
+
 def _sample_of_union(members: list[Any], key: str, full: bool) -> Any:
     """Of the members the one that says most: no error, and a dict before a list before a text."""
 
     def richness(member: Any) -> tuple[bool, int]:
         if typing_extensions.is_typeddict(member):
             return "Error" not in member.__name__, 2 + len(hints_of(member))
+        if _is_model(member):
+            return "Error" not in member.__name__, 2 + len(member.model_fields)
         return True, 1 if typing.get_origin(member) not in (None, typing.Literal) else 0
 
     known = [member for member in members if member is not type(None)]

@@ -9,13 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.providers import validate
+from agent_memory.providers import convert, validate
 from agent_memory.testing import ScriptedSummarizer, blind_cut
-from histories import SHAPES, histories
+from histories import SHAPES, histories, mixtures
+from judge import faults
 from rig import IDS, keep_from_the_middle, keep_none, rebuild_kept, torn, violations
 
 PROVIDERS = ("openai", "openai_responses", "anthropic", "bedrock")
+SOURCES = (*SHAPES, "mixed")
+"""Histories in one provider's format, or each turn in another."""
 FEW, MANY = 60, 10_000
+JUDGED = 5
+"""The judge is slow: it is asked about every fifth view."""
 
 SUMMARIZERS = {
     "whole groups": ScriptedSummarizer,
@@ -26,11 +31,14 @@ SUMMARIZERS = {
 }
 
 
-def plans(shape):
+def plans(source, provider=None):
     """A history, how it is saved, and what summarizes it when."""
+    # Chat has no place for a picture in a result; a view moves it, and too early while another
+    # call of the exchange still waits.
+    turns = {"rare": provider != "openai", "max_turns": 10}
     return st.fixed_dictionaries(
         {
-            "history": histories(shape, max_turns=10),
+            "history": mixtures(**turns) if source == "mixed" else histories(source, **turns),
             "batch": st.integers(1, 4),
             "trigger_at": st.integers(2, 5),
             "summarizer": st.sampled_from(sorted(SUMMARIZERS)),
@@ -54,11 +62,34 @@ async def views_of(plan, provider, keep_last):
 
 def check_valid(plan, provider, keep_last):
     async def run():
+        known = own_faults(provider)
+        number = 0
         async for _, view in views_of(plan, provider, keep_last):
             found = validate(view, provider)
             assert found == [], (plan, view)
+            number += 1
+            if number % JUDGED == 0:
+                request = convert(view, provider)
+                judged = faults(request.messages, provider, request.system)
+                assert {fault.kind for fault in judged} <= known, (plan, view)
 
     asyncio.run(run())
+
+
+def own_faults(provider):
+    """What the judge says of the provider's own messages: what its SDK does not know comes back.
+
+    That is Bedrock's ``toolUse.type``, which botocore of today lacks, and OpenRouter's
+    ``cache_control`` and reasoning in Chat.
+    """
+    known = {
+        "openai": ["content.[].cache_control: unknown key", "reasoning_content: unknown key"],
+        "bedrock": [
+            "content.[].toolUse.type: unknown key",
+            "content.[].toolResult.type: unknown key",
+        ],
+    }
+    return set(known.get(provider, []))
 
 
 def check_paired(plan, keep_last):
@@ -77,24 +108,24 @@ def examples(count):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_view_is_valid_for_its_provider(shape, provider):
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_view_is_valid_for_its_provider(source, provider):
     """Whatever was saved and however it was summarized, the provider takes the view."""
 
     @examples(FEW // 6)
-    @given(plan=plans(shape), keep_last=st.just(1))
+    @given(plan=plans(source, provider), keep_last=st.just(1))
     def check(plan, keep_last):
         check_valid(plan, provider, keep_last)
 
     check()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_without_a_provider_pairing_is_as_valid_as_raw(shape):
+@pytest.mark.parametrize("source", SOURCES)
+def test_without_a_provider_pairing_is_as_valid_as_raw(source):
     """No summary leaves a call or a result alone that raw did not leave alone."""
 
     @examples(FEW // 2)
-    @given(plan=plans(shape), keep_last=st.just(1))
+    @given(plan=plans(source), keep_last=st.just(1))
     def check(plan, keep_last):
         check_paired(plan, keep_last)
 
@@ -103,12 +134,12 @@ def test_without_a_provider_pairing_is_as_valid_as_raw(shape):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_ten_thousand_histories_are_valid_for_every_provider(shape, provider):
-    """10,000 histories over four shapes, each for all four providers."""
+@pytest.mark.parametrize("source", SOURCES)
+def test_ten_thousand_histories_are_valid_for_every_provider(source, provider):
+    """10,000 histories over four formats and mixtures, each for all four providers."""
 
-    @examples(MANY // len(SHAPES))
-    @given(plan=plans(shape), keep_last=st.just(1))
+    @examples(MANY // len(SOURCES))
+    @given(plan=plans(source, provider), keep_last=st.just(1))
     def check(plan, keep_last):
         check_valid(plan, provider, keep_last)
 
@@ -116,12 +147,12 @@ def test_ten_thousand_histories_are_valid_for_every_provider(shape, provider):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("shape", SHAPES)
-def test_ten_thousand_histories_are_as_paired_as_raw(shape):
+@pytest.mark.parametrize("source", SOURCES)
+def test_ten_thousand_histories_are_as_paired_as_raw(source):
     """The same without a provider."""
 
-    @examples(MANY // len(SHAPES))
-    @given(plan=plans(shape), keep_last=st.just(1))
+    @examples(MANY // len(SOURCES))
+    @given(plan=plans(source), keep_last=st.just(1))
     def check(plan, keep_last):
         check_paired(plan, keep_last)
 
