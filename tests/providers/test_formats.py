@@ -240,3 +240,11 @@ def test_fields_of_a_full_reply_are_not_sent_back():
         "role": "assistant",
         "content": [{"type": "text", "text": "hi"}],
     }
+
+
+def test_fields_that_two_formats_know_are_not_a_thirds():
+    """``type`` is known to Responses and to Anthropic's replies, and refused by Chat."""
+    item = {"type": "message", "role": "user", "content": "hi"}
+    messages = providers.from_openai_responses([item])
+    assert convert(messages, "openai").messages == [{"role": "user", "content": "hi"}]
+    assert convert(messages, "openai_responses").messages == [item]
