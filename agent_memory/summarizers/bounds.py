@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -48,23 +49,26 @@ class KeepBounds:
         Args:
             wanted: the index that the summarizer would choose.
             run_starts: where the runs begin, rising: a cut there is preferred.
-            share: the view may end at this fraction of its limits: 2 for half of them.
+            share: as wanted, the view may end at this fraction of its limits: 2 for half of
+                them. Where that is exceeded it ends under half.
             summary: tokens that the summary may take; a quarter of the limit at most is left.
         """
         least = self.cuts[-1]
-        if self.max_messages is None is self.max_tokens:
-            return min(wanted, least)
-        first = next(
-            (
-                cut
-                for cut, tokens in zip(self.cuts, self.tokens, strict=True)
-                if self._fits(cut, tokens, share, summary)
-            ),
-            least,
+        wanted = min(wanted, least)
+        if self._fits(wanted, self._tokens_from(wanted), share, summary):
+            return wanted
+        fitting = (
+            cut
+            for cut, tokens in zip(self.cuts, self.tokens, strict=True)
+            if cut > wanted and self._fits(cut, tokens, 2, summary)
         )
-        if wanted < first:
-            wanted = next((start for start in run_starts if first <= start <= least), first)
-        return min(wanted, least)
+        first = next(fitting, least)
+        return next((start for start in run_starts if first <= start <= least), first)
+
+    def _tokens_from(self, index: int) -> int:
+        if index <= 0:
+            return self.total
+        return self.tokens[min(bisect_left(self.cuts, index), len(self.cuts) - 1)]
 
     def leaves(self, cut: int) -> bool:
         """Whether there is anything to summarize before an index but an earlier summary."""

@@ -110,7 +110,7 @@ def test_a_run_that_is_too_long_by_itself_is_divided_between_exchanges():
     cuts = [0, *range(1, 38, 2)]
     bounds = KeepBounds(cuts=cuts, tokens=[0] * len(cuts), length=41, total=0, max_messages=10)
     result = SlidingWindowSummarizer(1).summarize(history, 0, bounds=bounds)
-    assert list(result.messages_to_keep) == history[33:]
+    assert list(result.messages_to_keep) == history[37:]
     assert result.last_summarized_run_id is None
 
 

@@ -32,8 +32,20 @@ class SummarizingChatStorage(WrapperChatStorage):
     ``max_history_size`` the newest exchange is always whole, even if it alone is larger; then come
     the head, the summary and older exchanges, each as far as there is room. A chat
     is activated by the first fetch that finds it longer than the trigger; until then nothing is
-    held of it. From then on a save that exceeds the trigger has it summarized. The message is
-    stored before anything else happens, and whatever the summarizer does, the save succeeds.
+    held of it. From then on a save that exceeds the trigger has it summarized, and so does,
+    behind it, a fetch that finds that others' saves exceed it. The message is stored before
+    anything else happens, and whatever the summarizer does, the save succeeds.
+
+    Leading system messages and pinned exchanges are not counted by the trigger and not given to
+    the summarizer. The newest exchange stays in the view even if the summarizer returns a
+    summary alone, and so does an unanswered question, and that of a turn which is divided
+    between its tool calls. No wish of a summarizer to keep more stops a summary that is due; a
+    view that stays over its trigger is warned of. A turn that saves each result with the next
+    call, so that an exchange is always open, exceeds the trigger by a quarter at most.
+
+    With `trigger_tokens` the view has at most about twice as many tokens, beside what must stay
+    and the newest save, with a summarizer that halves its input: what a summary leaves may grow
+    by a quarter of the limit where it has no headroom, before the next one is made.
 
     Args:
         storage: any store; the truth.
