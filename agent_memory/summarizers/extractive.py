@@ -20,8 +20,7 @@ from agent_memory.summarizers.base import (
 )
 from agent_memory.summarizers.coverage import coverage_of
 from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
-from agent_memory.summarizers.ranking import Sentence, choose, line_of
-from agent_memory.summarizers.sentences import clip, split_sentences
+from agent_memory.summarizers.sentences import Sentence, choose, clip, split_sentences
 from agent_memory.turns import safe_start
 
 _NOTE: Final = "sentences picked from it, the rest left out"
@@ -145,7 +144,7 @@ class ExtractiveSummarizer:
         """Return the picked sentences, a line each: ``- speaker: sentence``."""
         sentences = list(_sentences(messages))
         chosen = choose(sentences, self._max_sentences, self._max_chars)
-        return "\n".join(line_of(sentence) for sentence in chosen) or _NOTHING
+        return "\n".join(map(str, chosen)) or _NOTHING
 
 
 def _sentences(messages: Sequence[ConversationMessage]) -> Iterator[Sentence]:

@@ -20,8 +20,7 @@ from agent_memory.summarizers.base import (
     summary_body,
     summary_message,
 )
-from agent_memory.summarizers.ranking import Sentence, choose
-from agent_memory.summarizers.sentences import clip, split_sentences, terms_of
+from agent_memory.summarizers.sentences import Sentence, choose, clip, split_sentences, terms_of
 
 _DEMO = Path(__file__).parents[2] / "agent_memory/cli/demo_conversation.json"
 
