@@ -31,19 +31,14 @@ async def pages(
         storage: where the chat is.
         key: which chat.
         after: only entries with a position above it.
-        last: the position of the chat's newest entry, where that is known: spares a read, and
-            finds what follows missing positions, however many they are.
+        last: the position of the chat's newest entry, where that is known: spares a read.
     """
     size = _FIRST_PAGE
     await storage._ready()
     while last is None or after < last:
         part = await storage._read(key, after=after, first=size)
         if not part.entries:
-            if last is None:
-                return
-            # A store may look for a page by its positions, and all of these may be missing.
-            after = max(after + size, part.floor)
-            continue
+            return
         yield part
         after = part.entries[-1].position or after
         size = next_size(part.entries)

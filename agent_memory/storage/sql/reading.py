@@ -33,7 +33,8 @@ def read(
     if first is not None:
         statement, values["first"] = statements.read_first, first
     elif last is not None:
-        statement, values["newest"] = statements.read_last, last
+        values["newest"] = last
+        return statements.read_last.rows(connection, values)[::-1]
     return statement.rows(connection, values)
 
 
@@ -49,7 +50,7 @@ def read_newest(
     """Read the newest `count` entries; None if their bodies hold more `characters`."""
     values = {**statements.key_values(key), "after": 0, "newest": count}
     rows = statements.read_last.few_rows(connection, values, characters)
-    return None if rows is None else log_slice(rows, codec, key)
+    return None if rows is None else log_slice(rows[::-1], codec, key)
 
 
 def log_slice(rows: Sequence[Row], codec: RowCodec, key: ChatKey) -> LogSlice:

@@ -9,9 +9,10 @@ from sqlalchemy import (
     ColumnElement,
     Dialect,
     and_,
+    asc,
     bindparam,
-    case,
     delete,
+    desc,
     func,
     literal_column,
     or_,
@@ -39,6 +40,7 @@ ID_SIZES: Final = (1, 8, 64, 512)
 
 
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
+_ALWAYS: Final[ColumnElement[bool]] = true()
 
 
 class Statements(StatementSet):
@@ -204,36 +206,40 @@ class Statements(StatementSet):
     def read_first(self) -> Statement:
         """Read as :attr:`read`, the oldest `first` at most."""
         position = self.tables.entries.c.position
-        chats, after = self.tables.chats.c, self._bigint("after")
-        start = case((chats.floor > after, chats.floor), else_=after)
-        bounds = position > after, position <= start + self._bigint("first")
-        return self._reading(*bounds, limit="first", order=position.asc())
+        return self._reading(position > self._bigint("after"), "first")
 
     @cached_property
     def read_last(self) -> Statement:
-        """Read as :attr:`read`, the newest `newest` at most."""
-        # A log has no gaps, so that places can be counted out; no engine has to sort for it.
+        """Read as :attr:`read`, the newest `newest` at most, the newest first."""
         position = self.tables.entries.c.position
-        start, after = self.tables.chats.c.last - self._bigint("newest"), self._bigint("after")
-        # One lower bound: of two, SQLite begins at the first, and steps over the whole log.
-        above = position > case((start > after, start), else_=after)
-        return self._reading(above, limit="newest", order=position.desc())
+        return self._reading(position > self._bigint("after"), "newest", newest_first=True)
 
     def _reading(
-        self, *bounds: ColumnElement[bool], limit: str | None = None, order: Any = None
+        self,
+        bound: ColumnElement[bool] = _ALWAYS,
+        limit: str = "",
+        *,
+        newest_first: bool = False,
     ) -> Statement:
+        # Entries are counted, not positions: rows may have been deleted behind the store's back.
+        # A limit in the index's own order bounds what any engine looks at, whatever it guesses.
         chats, entries = self.tables.chats, self.tables.entries
-        wanted = and_(entries.c.chat == chats.c.number, *bounds)
+        in_order = desc if newest_first else asc
         part: Any = entries
-        if limit is not None and self.family == "postgresql":
-            # It would guess that a third of the log is asked for, and read the whole table; a
-            # limit in the index's own order makes it use the index.
-            limited = select(entries.c.position, entries.c.body).where(wanted).order_by(order)
-            part, wanted = limited.limit(self._bigint(limit)).lateral("part"), and_(true())
-        joined = chats.outerjoin(part, wanted)
+        if limit and self.family != "sqlite":
+            # Servers would read the whole log for a limit outside the join.
+            number = select(chats.c.number).where(*self._key_is()).scalar_subquery()
+            limited = select(entries).where(entries.c.chat == number, bound)
+            part = limited.order_by(in_order(entries.c.position)).limit(self._bigint(limit))
+            part, bound = part.subquery("part"), _ALWAYS
+        joined = chats.outerjoin(part, and_(part.c.chat == chats.c.number, bound))
         columns = chats.c.number, chats.c.floor, part.c.position, part.c.body
         reading = select(*columns).select_from(joined).where(*self._key_is())
-        return self._compile(reading.order_by(part.c.position))
+        reading = reading.order_by(in_order(part.c.position))
+        if limit and part is entries:
+            # With the offset spelled out SQLAlchemy adds no parameter of its own for it.
+            reading = reading.limit(self._bigint(limit)).offset(_ZERO)
+        return self._compile(reading)
 
     @cached_property
     def read_session(self) -> Statement:
