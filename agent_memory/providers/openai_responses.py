@@ -38,6 +38,11 @@ _HOSTED_CALLS: Final = frozenset({
     "mcp_call",
     "program",
 })  # fmt: skip
+_STATE: Final = frozenset({
+    *("additional_tools", "compaction", "compaction_trigger", "configuration_update"),
+    *("item_reference", "mcp_list_tools"),
+})  # fmt: skip
+"""What is for the API alone; of an item that is not known, the text is read."""
 _HOSTED_OUTPUTS: Final = frozenset({"program_output"})
 _ARGUMENTS: Final = (
     *("arguments", "input", "action", "actions", "operation"),
@@ -123,7 +128,7 @@ def _read_item(item: Block) -> tuple[Part, ...]:
             attrs.evolve(result, id=call.id, name=call.name, hosted=True, forms=_RESPONSES),
         )
     name = kind or "item_reference"
-    text = as_text(item.get("text"))
+    text = "" if name in _STATE else readable(item)
     # An encrypted compaction stands for all that came before it, and only OpenAI can read it.
     opaque = kind == "compaction"
     return (Part("other", text, name=name, raw=item, forms=_RESPONSES, opaque=opaque),)

@@ -22,7 +22,15 @@ from agent_memory.providers.formats import (
     UNTYPED_READERS,
 )
 from agent_memory.providers.media import Media
-from agent_memory.providers.part import FormatName, Part, as_dict, as_list, as_text, joined
+from agent_memory.providers.part import (
+    FormatName,
+    Part,
+    as_dict,
+    as_list,
+    as_text,
+    joined,
+    readable,
+)
 from agent_memory.providers.plain import MARKERS, WRITTEN_IN
 
 _TOOL: Final = ParticipantRole.TOOL
@@ -88,7 +96,7 @@ def _read_block(value: object) -> Part:
     if not isinstance(kind, str):
         reader = next((UNTYPED_READERS[key] for key in block if key in UNTYPED_READERS), None)
         part = None if reader is None else reader(block)
-        return part or Part("other", as_text(block.get("text")), raw=block, forms=_BLOCKS)
+        return part or Part("other", readable(block), raw=block, forms=_BLOCKS)
     reader = READERS.get(kind)
     part = None if reader is None else reader(block)
     if part is not None:
@@ -96,7 +104,7 @@ def _read_block(value: object) -> Part:
     for suffix, read_result in RESULT_READERS:
         if kind.endswith(suffix):
             return read_result(block)
-    return Part("other", as_text(block.get("text")), name=kind, raw=block, forms=TYPED)
+    return Part("other", readable(block), name=kind, raw=block, forms=TYPED)
 
 
 def _owned(part: Part, owner: FormatName) -> Part:

@@ -15,6 +15,7 @@ from agent_memory.summarizers.untrusted import without_encoded, without_own_tags
 
 _INDENT: Final = "    "
 _LINE_BREAK: Final = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+_SAID: Final = ("text", "other")
 _WHO: Final = 80
 _SHORTEST_PIECE: Final = 120
 """More than the repeated "who (continued)", so that parting always comes to an end."""
@@ -55,7 +56,8 @@ def entries_of(messages: Iterable[ConversationMessage], limits: TranscriptLimits
 def _entries(
     part: Part, role: str, numbers: dict[str, int], limits: TranscriptLimits
 ) -> Iterator[str]:
-    if part.kind == "text" and part.text.strip():
+    # Of a block that no format knows, what a person could read is told.
+    if part.kind in _SAID and part.text.strip():
         yield f"{role}: {as_data(part.text)}"
     elif part.kind == "media":
         yield f"{role}: [{_medium(part)}]"

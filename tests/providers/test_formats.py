@@ -13,6 +13,7 @@ from agent_memory.fitting import fit_to_tokens
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import convert, format_of, parts, repair, validate
 from agent_memory.providers.formats import FORMATS
+from agent_memory.summarizers.transcript import TranscriptLimits, entries_of
 from agent_memory.turns import group, is_open
 
 PACKAGE = Path(agent_memory.providers.__file__).parent
@@ -248,3 +249,30 @@ def test_fields_that_two_formats_know_are_not_a_thirds():
     messages = providers.from_openai_responses([item])
     assert convert(messages, "openai").messages == [{"role": "user", "content": "hi"}]
     assert convert(messages, "openai_responses").messages == [item]
+
+
+UNKNOWN = [
+    (providers.from_openai, {"role": "user", "content": [
+        {"type": "note_card", "id": "n1", "body": {"headline": "The pump leaks."}}]}),
+    (providers.from_anthropic, {"role": "user", "content": [
+        {"type": "note_card", "id": "n1", "body": {"headline": "The pump leaks."}}]}),
+    (providers.from_openai_responses,
+        {"type": "note_card", "id": "n1", "body": {"headline": "The pump leaks."}}),
+    (providers.from_bedrock, {"role": "user", "content": [
+        {"noteCard": {"headline": "The pump leaks."}}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("load", "item"), UNKNOWN)
+def test_a_type_that_nobody_knows_yet_is_read_as_far_as_a_person_could(load, item):
+    """It goes back to its own provider as it is, is named for others, and is summarized."""
+    messages = load([item])
+    own = {"from_openai": "openai", "from_anthropic": "anthropic", "from_bedrock": "bedrock"}.get(
+        load.__name__, "openai_responses"
+    )
+    assert "The pump leaks." in "\n".join(entries_of(messages, TranscriptLimits()))
+    for provider in ("openai", "openai_responses", "anthropic", "bedrock"):
+        conversion = convert(repair(messages, provider), provider)
+        assert ("pump" in repr(conversion.messages)) is (provider == own), provider
+        named = [left.part.kind for left in convert(messages, provider).left_out]
+        assert named == ([] if provider == own else ["other"])
