@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json as json_
-from typing import Any
+from typing import Any, Final
 
 import attrs
-from rich.table import Table
+from rich.console import Console
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.visible import one_line
-from agent_memory.cli.drawing import console
+from agent_memory.cli.drawing import Column, console, print_table
 from agent_memory.cli.stores import (
     Agent,
     JsonOption,
@@ -23,6 +23,14 @@ from agent_memory.cli.stores import (
 )
 from agent_memory.messages import ChatKey, Usage
 from agent_memory.records import SummaryRecord
+
+_COLUMNS: Final = (
+    Column(""),
+    Column("made"),
+    *[Column(name, is_figure=False) for name in ("by", "why")],
+    *map(Column, ("covers", "messages", "tokens", "saved")),
+    Column("cost", is_figure=False),
+)
 
 
 def show_history(
@@ -37,7 +45,7 @@ def show_history(
     elif not records:
         print("no summary has been made of this chat")  # noqa: T201
     else:
-        console().print(_table(records))
+        _print(console(), records)
 
 
 async def _records(store: str | None, key: ChatKey) -> list[SummaryRecord] | None:
@@ -49,30 +57,26 @@ async def _records(store: str | None, key: ChatKey) -> list[SummaryRecord] | Non
         return records if is_known else None
 
 
-def _table(records: list[SummaryRecord]) -> Table:
-    table = Table(title="Summaries, oldest first (tokens estimated)", title_justify="left")
-    for name in ("", "made", "by", "why"):
-        table.add_column(name, overflow="fold")
-    for name in ("covers", "messages", "tokens", "saved", "cost"):
-        table.add_column(name, justify="right", overflow="fold")
-    for number, record in enumerate(records, 1):
-        covered = record.covered
-        table.add_row(
-            str(number),
-            record.created_at.strftime("%Y-%m-%d %H:%M"),
-            one_line(record.summarizer),
-            one_line(record.reason),
-            f"{covered.first} - {covered.last} ({covered.count:,})",
-            f"{record.messages_before:,} → {record.messages_after:,}",
-            f"{record.tokens_before:,} → {record.tokens_after:,}",
-            f"{record.tokens_before - record.tokens_after:,}",
-            _cost(record.usage),
-        )
-    if len(records) > 1:
-        table.add_section()
-        saved = sum([record.tokens_before - record.tokens_after for record in records])
-        table.add_row("all", "", "", "", "", "", "", f"{saved:,}", _whole_cost(records))
-    return table
+def _print(out: Console, records: list[SummaryRecord]) -> None:
+    rows = [_cells(number, record) for number, record in enumerate(records, 1)]
+    saved = sum([record.tokens_before - record.tokens_after for record in records])
+    total = ["all", *[""] * 6, f"{saved:,}", _whole_cost(records)] if len(records) > 1 else None
+    print_table(out, "Summaries, oldest first (tokens estimated)", _COLUMNS, rows, total)
+
+
+def _cells(number: int, record: SummaryRecord) -> list[str]:
+    covered = record.covered
+    return [
+        str(number),
+        record.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+        one_line(record.summarizer),
+        one_line(record.reason),
+        f"{covered.first} - {covered.last} ({covered.count:,})",
+        f"{record.messages_before:,} → {record.messages_after:,}",
+        f"{record.tokens_before:,} → {record.tokens_after:,}",
+        f"{record.tokens_before - record.tokens_after:,}",
+        _cost(record.usage),
+    ]
 
 
 def _whole_cost(records: list[SummaryRecord]) -> str:

@@ -9,10 +9,13 @@ from datetime import datetime
 from typing import Annotated, Final
 
 import typer
+from rich.cells import cell_len
+from rich.text import Text
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.overview import ChatLine, brief, line_of, newest_chats
 from agent_memory.audit.visible import clipped, visible
+from agent_memory.cli.drawing import console
 from agent_memory.cli.stores import (
     AnySession,
     AnyUser,
@@ -27,6 +30,7 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.tokens import HeuristicTokenCounter
 
 _TITLE: Final = 60
+_SHORTEST_TITLE: Final = 20
 _BREAKS: Final = {ord("\n"): "\u240a", ord("\t"): "\u2409"}
 """In an id they would break the list's lines."""
 
@@ -59,7 +63,8 @@ def list_chats(
 async def _list(
     store: str | None, scope: Scope, limit: int, every: bool, only_brief: bool, *, json: bool
 ) -> int:
-    found = 0
+    found, out = 0, console()
+    width = out.width if out.is_terminal else None
     async with opened(store) as storage:
         counter = HeuristicTokenCounter()
         async for info in _infos(storage, scope, limit, every=every):
@@ -67,7 +72,7 @@ async def _list(
                 print(f"{'last activity':16} {'messages':>8} {'tokens':>9} {'sum.':>4}  chat")  # noqa: T201
             found += 1
             line = brief(info) if only_brief else await line_of(storage, info, counter)
-            print(_json(line) if json else _words(line))  # noqa: T201
+            print(_json(line) if json else words_of(line, width))  # noqa: T201
     return found
 
 
@@ -98,14 +103,31 @@ def _json(line: ChatLine) -> str:
     })  # fmt: skip
 
 
-def _words(line: ChatLine) -> str:
+def words_of(line: ChatLine, width: int | None = None) -> str:
+    """Return a chat's line; on a terminal that is too narrow for it, in up to three.
+
+    Args:
+        line: of which chat.
+        width: of the terminal; None writes one line, whatever its length.
+    """
     tokens = "" if line.tokens is None else f"{'~' * line.is_sampled}{line.tokens:,}"
     summaries = "" if line.summaries is None else f"{line.summaries:,}"
-    title = f"  {clipped(line.title, _TITLE)}" if line.title else ""
-    return (
-        f"{_when(line.updated_at):16} {line.messages:>8,} {tokens:>9} {summaries:>4}  "
-        f"{_chat(line)}{title}"
-    )
+    figures = f"{_when(line.updated_at):16} {line.messages:>8,} {tokens:>9} {summaries:>4}"
+    title, chat = clipped(line.title, _TITLE) if line.title else "", _chat(line)
+    whole = f"{figures}  {chat}  {title}".rstrip()
+    if width is None or cell_len(whole) <= width:
+        return whole
+    left = width - cell_len(f"{figures}  {chat}  ")
+    if left >= _SHORTEST_TITLE:
+        return f"{figures}  {chat}  {_chop(title, left)}"
+    return "\n".join([figures, f"  {chat}", *([f"  {_chop(title, width - 2)}"] if title else [])])
+
+
+def _chop(text: str, cells: int) -> str:
+    """Return a text cut to what fits into so many cells of a terminal."""
+    shown = Text(text)
+    shown.truncate(max(1, cells), overflow="ellipsis")
+    return shown.plain
 
 
 def _when(moment: datetime | None) -> str:

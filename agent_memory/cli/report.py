@@ -15,6 +15,7 @@ from agent_memory.cli.stores import (
     StoreOption,
     User,
     no_such_chat,
+    only_looking,
     opened,
     plural,
     run_async,
@@ -54,5 +55,6 @@ def report_session(
 
 
 async def _report(store: str | None, user: str, session: str) -> SessionReport:
-    async with opened(store) as storage:
-        return await session_report(storage, user, session)
+    with only_looking():
+        async with opened(store) as storage:
+            return await session_report(storage, user, session)

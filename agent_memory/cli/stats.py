@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json as json_
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import attrs
 import typer
-from rich.table import Table
+from rich.console import Console
 
 from agent_memory.audit.copying import extent_of
 from agent_memory.audit.counting import Statistics, Totals, count
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.visible import one_line
-from agent_memory.cli.drawing import console, counting_bar
+from agent_memory.cli.drawing import Column, console, counting_bar, print_table
 from agent_memory.cli.stores import (
     AnySession,
     AnyUser,
@@ -22,6 +22,12 @@ from agent_memory.cli.stores import (
     no_such_chat,
     opened,
     run_async,
+)
+
+_COLUMNS: Final = (
+    Column("", is_figure=False),
+    *map(Column, ("chats", "messages", "tokens", "bytes", "summaries", "removed")),
+    Column("their cost", is_figure=False),
 )
 
 
@@ -45,10 +51,10 @@ def show_stats(
         print(json_.dumps(_plain(found)))  # noqa: T201  (a command line)
         return
     out = console()
-    out.print(_table("Agents", sorted(found.agents.items()), found.total))
+    _print(out, "Agents", sorted(found.agents.items()), found.total)
     shown = len(found.users)
     title = "Users" if shown == found.user_count else f"Users ({shown} of {found.user_count:,})"
-    out.print(_table(title, found.users, found.total))
+    _print(out, title, found.users, found.total)
 
 
 async def _count(store: str | None, scope: Scope, top: int, *, shown: bool) -> Statistics:
@@ -65,16 +71,9 @@ async def _count(store: str | None, scope: Scope, top: int, *, shown: bool) -> S
             )
 
 
-def _table(title: str, rows: list[tuple[str, Totals]], total: Totals) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("", overflow="fold")
-    for name in ("chats", "messages", "tokens", "bytes", "summaries", "removed", "their cost"):
-        table.add_column(name, justify="right")
-    for name, totals in rows:
-        table.add_row(one_line(name), *_cells(totals))
-    table.add_section()
-    table.add_row("all", *_cells(total))
-    return table
+def _print(out: Console, title: str, rows: list[tuple[str, Totals]], total: Totals) -> None:
+    cells = [[one_line(name), *_cells(totals)] for name, totals in rows]
+    print_table(out, title, _COLUMNS, cells, ["all", *_cells(total)])
 
 
 def _cells(totals: Totals) -> list[str]:

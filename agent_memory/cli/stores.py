@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
@@ -93,6 +94,18 @@ async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[C
     """
     async with open_storage(given(store), create=create) as storage:
         yield storage
+
+
+@contextmanager
+def only_looking() -> Generator[None]:
+    """Silence warnings of summaries that are due: a command that looks at a view makes none."""
+    log = logging.getLogger("agent_memory.storage.summarizing.overdue")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

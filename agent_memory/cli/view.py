@@ -25,6 +25,7 @@ from agent_memory.cli.stores import (
     StoreOption,
     User,
     no_such_chat,
+    only_looking,
     opened,
     plural,
     run_async,
@@ -81,9 +82,10 @@ def view_chat(
 async def _explain(
     store: str | None, key: ChatKey, provider: Provider | None
 ) -> tuple[Explanation, list[Note | Hole]]:
-    async with opened(store) as storage:
-        explanation = await explanation_of(storage, key, provider=provider)
-        return explanation, await marks_of(storage, key)
+    with only_looking():
+        async with opened(store) as storage:
+            explanation = await explanation_of(storage, key, provider=provider)
+            return explanation, await marks_of(storage, key)
 
 
 def _print(
@@ -96,8 +98,10 @@ def _print(
             table.add_row(*_mark_row(coming.popleft()))
 
     table = Table(title="What is stored, and what the model sees of it", title_justify="left")
-    for name, style in (("position", "dim"), ("stored", ""), ("the model sees", "")):
-        table.add_column(name, style=style, overflow="fold")
+    # Figures are never folded; what is said may be.
+    table.add_column("position", style="dim", no_wrap=True)
+    table.add_column("stored", overflow="fold")
+    table.add_column("the model sees", overflow="fold")
     for stretch in stretches:
         if stretch.is_shown or len(stretch.messages) == 1:
             for message in stretch.messages:

@@ -146,3 +146,16 @@ def test_c102_no_command_shows_a_secret(command, url, monkeypatch, capsys, caplo
         assert code in (1, 2), call
         assert output.err
         assert SECRET not in output.out + output.err + caplog.text, call
+
+
+# ----------------------------------------------------------------------------- looking
+
+
+@pytest.mark.parametrize(
+    "command", [["view", "ada", "hike", "guide"], ["report", "ada", "hike", "-o", "r.html"]]
+)
+def test_looking_gives_no_advice_about_summarizers(command, small, capsys, caplog):
+    """There is none: the view is the one that is stored."""
+    assert run_here([*command, "--store", small]) == 0
+    assert capsys.readouterr().err == ""
+    assert caplog.records == []
