@@ -123,7 +123,8 @@ async def _awaited(answer: Any) -> Any:
 
 def _as_ours(answer: Any) -> Any:
     """Convert the messages of an answer; what is no list at all is left to who checks it."""
-    return [_any_message(item) for item in answer] if isinstance(answer, list | tuple) else answer
+    items: Any = answer
+    return [_any_message(item) for item in items] if isinstance(answer, list | tuple) else answer
 
 
 def _any_message(message: Any) -> ConversationMessage:
@@ -135,7 +136,7 @@ def _any_message(message: Any) -> ConversationMessage:
     role = getattr(message, "role", None) if fields is None else fields.get("role")
     content = getattr(message, "content", None) if fields is None else fields.get("content")
     if role is None or content is None:
-        kind = type(message)
+        kind: type[Any] = type(message)
         raise InvalidRequestError(
             "a summarizer must return messages with role and content, not "
             f"{kind.__module__}.{kind.__qualname__}"

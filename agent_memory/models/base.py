@@ -103,7 +103,8 @@ def check_refusal(refusal: object, *, usage: Usage | None = None) -> None:
 
 
 def _field(part: object, name: str) -> object:
-    return _entry(part, name) if isinstance(part, dict) else getattr(part, name, None)
+    is_dict = isinstance(part, dict)
+    return _entry(part, name) if is_dict else getattr(part, name, None)
 
 
 @attrs.frozen
