@@ -136,7 +136,7 @@ def _any_message(message: Any) -> ConversationMessage:
     role = getattr(message, "role", None) if fields is None else fields.get("role")
     content = getattr(message, "content", None) if fields is None else fields.get("content")
     if role is None or content is None:
-        kind: type[Any] = type(message)
+        kind: Any = type(cast("object", message))
         raise InvalidRequestError(
             "a summarizer must return messages with role and content, not "
             f"{kind.__module__}.{kind.__qualname__}"

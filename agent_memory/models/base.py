@@ -103,8 +103,8 @@ def check_refusal(refusal: object, *, usage: Usage | None = None) -> None:
 
 
 def _field(part: object, name: str) -> object:
-    is_dict = isinstance(part, dict)
-    return _entry(part, name) if is_dict else getattr(part, name, None)
+    found: Any = part
+    return found.get(name) if isinstance(part, dict) else getattr(found, name, None)
 
 
 @attrs.frozen
