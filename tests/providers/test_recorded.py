@@ -154,3 +154,49 @@ def test_c88_every_text_reaches_every_provider_or_is_named(provider, target):
                     kind = message.get("type", message.get("role"))
                     failures.add(kind, exchange, repr(text[:60]))
     failures.check()
+
+
+OPENED = {"recorded-158", "recorded-191"}
+"""The assistant speaks first, which older models refuse; so the user is made to."""
+CHANGED = {
+    *(f"recorded-{number}" for number in (185, 186, 187, 188, 190)),  # later system messages
+    "recorded-195",  # white space before a cache point
+    "recorded-447",  # a result whose call OpenAI remembers
+    "recorded-545",  # a cache mark in a Chat result
+}
+"""Accepted, and not kept as it was: the known gaps of docs/providers.md."""
+
+
+def spoken(messages, provider):
+    """Everything in a request in order, by who says it, however it is cut into messages."""
+    said = []
+    for message in CODECS[provider][1](CODECS[provider][0](messages)):
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [content]
+        beside = {k: v for k, v in message.items() if k not in ("role", "content", "tool_calls")}
+        for block in blocks or [None]:
+            if isinstance(block, str):
+                block = {"text": block, **({} if provider == "bedrock" else {"type": "text"})}  # noqa: PLW2901
+            said.append((message.get("role"), block, beside))
+        said += [
+            ("call", {key: call[key] for key in call if key != "index"}, {})
+            for call in message.get("tool_calls") or []
+        ]
+    return said
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_c88_what_was_accepted_stays_in_the_view_of_its_own_provider(provider):
+    """Block by block; neighbours of one role may have become one message."""
+    failures = Failures()
+    for exchange in exchanges(provider):
+        view = await view_of(loaded(exchange.request, provider), provider)
+        before, after = spoken(exchange.request, provider), spoken(view.messages, provider)
+        if exchange.id in OPENED:
+            after = after[1:]
+        if before != after and exchange.id not in CHANGED:
+            changed = next(
+                (pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]), ""
+            )
+            failures.add("changed", exchange, repr(changed)[:200])
+    failures.check()
