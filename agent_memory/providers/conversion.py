@@ -48,13 +48,14 @@ class Conversion:
     """What to send to a provider, and what could not be carried into its format.
 
     Args:
-        messages: plain, editable dicts in the provider's format.
+        messages: plain, editable dicts in the provider's format; typed as ``Any``, so that the
+            SDK's calls take them under strict type checkers.
         system: the leading system messages' blocks, for the request's own ``system`` parameter
             (Anthropic and Bedrock; always empty for OpenAI, which takes them as messages).
         left_out: what was left out, in order.
     """
 
-    messages: list[Block]
+    messages: list[Any]
     system: list[Block]
     left_out: list[LeftOut]
 
@@ -265,8 +266,10 @@ def from_bedrock(messages: Iterable[Any]) -> list[ConversationMessage]:
     return _load(messages, bedrock.FORMAT)
 
 
-def to_openai(messages: Iterable[ConversationMessage]) -> list[Block]:
+def to_openai(messages: Iterable[ConversationMessage]) -> list[Any]:
     """Write messages as Chat Completions dicts; the inverse of :func:`from_openai`.
+
+    The dicts are typed as ``Any``, so that the SDK's calls take them under strict type checkers.
 
     Messages of another provider's format are converted; :func:`convert` also tells what could
     not be carried, and leaves out what only replies have.
@@ -274,12 +277,12 @@ def to_openai(messages: Iterable[ConversationMessage]) -> list[Block]:
     return _to(messages, openai_chat.FORMAT)
 
 
-def to_openai_responses(messages: Iterable[ConversationMessage]) -> list[Block]:
+def to_openai_responses(messages: Iterable[ConversationMessage]) -> list[Any]:
     """Write messages as Responses items; the inverse of :func:`from_openai_responses`."""
     return _to(messages, openai_responses.FORMAT)
 
 
-def to_anthropic(messages: Iterable[ConversationMessage]) -> list[Block]:
+def to_anthropic(messages: Iterable[ConversationMessage]) -> list[Any]:
     """Write messages as Anthropic dicts; the inverse of :func:`from_anthropic`.
 
     System messages stay among them; :func:`convert` puts them apart, as the API wants them.
@@ -287,7 +290,7 @@ def to_anthropic(messages: Iterable[ConversationMessage]) -> list[Block]:
     return _to(messages, anthropic.FORMAT)
 
 
-def to_bedrock(messages: Iterable[ConversationMessage]) -> list[Block]:
+def to_bedrock(messages: Iterable[ConversationMessage]) -> list[Any]:
     """Write messages as Converse dicts; the inverse of :func:`from_bedrock`.
 
     System messages stay among them; :func:`convert` puts them apart, as the API wants them.
