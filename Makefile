@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # like to say, each of them would compile SQLAlchemy again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-adapters matrix soak breakages lint bench build plan engines adapters clean
+.PHONY: help demo test test-adapters matrix soak breakages lint docs bench build plan engines adapters clean
 
 help:
 	@echo "make demo           the main job on a real conversation"
@@ -23,6 +23,7 @@ help:
 	@echo "make soak           the tests with large counts (slow)"
 	@echo "make breakages      deliberate breakages, each of which some test must notice"
 	@echo "make lint           ruff, mypy, pyright"
+	@echo "make docs           the pages and the API reference, into site/"
 	@echo "make bench          the benchmarks"
 	@echo "make build          the wheel, into dist/"
 
@@ -58,7 +59,7 @@ matrix: engines
 	$(PYTEST) --matrix $(ARGS)
 
 soak: engines
-	$(BIN)/python -m pytest --matrix -m soak --timeout 3600 --soak-report=benchmarks/README.md $(ARGS)
+	$(BIN)/python -m pytest --matrix -m soak --timeout 3600 --soak-report=docs/benchmarks.md $(ARGS)
 
 # ARGS="view" for those of an area, or with a word in their sentence
 breakages: engines
@@ -71,6 +72,12 @@ lint: $(VENV)/.has-lint $(VENV)/.has-bench
 	$(BIN)/mypy tests/typed_usage.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pyright --pythonpath $(BIN)/python tests/typed_usage.py
+	rm -rf build/pages && $(BIN)/python tests/pages.py build/pages
+	$(BIN)/mypy --strict --scripts-are-modules build/pages/*.py
+	$(BIN)/pyright --pythonpath $(BIN)/python build/pages
+
+docs: $(VENV)/.has-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(VENV)/.has-bench
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -79,4 +86,4 @@ build: $(VENV)/.has-lint
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) .venvs dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venvs dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
