@@ -262,9 +262,9 @@ def _trim(message: Block, owner: FormatName | None) -> Block:
     audio = as_dict(trimmed.get("audio"))
     if audio is not None:
         trimmed["audio"] = {"id": audio.get("id")}
-    content = trimmed.get("content")
-    if owner != FORMAT.name and isinstance(content, list):
-        trimmed["content"] = [_known_text(block) for block in as_list(content)]
+    blocks = as_list(trimmed.get("content"))
+    if blocks and owner != FORMAT.name:
+        trimmed["content"] = [_known_text(block) for block in blocks]
     return trimmed
 
 

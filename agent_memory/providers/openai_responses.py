@@ -69,7 +69,8 @@ def _load(item: Block, _given: object) -> ConversationMessage:
 
 def _is_reference(item: Mapping[str, Any]) -> bool:
     """``item_reference``, whose type may be left out."""
-    return item.keys() in ({"id"}, {"id", "type"}) and item.get("type") in (None, "item_reference")
+    known = "id" in item and set(item) <= {"id", "type"}
+    return known and item.get("type") in (None, "item_reference")
 
 
 def _role_of(item: Block, kind: str) -> str:

@@ -191,7 +191,7 @@ class _Sieve:
         form, role = self._form, message.role
         if is_blank(part) and (form.merges or not own_form):
             return False
-        if part.kind == "other" and not own_form and part.forms != {form.name}:
+        if part.kind == "other" and not own_form and part.forms - {form.name}:
             return False
         by_assistant = part.kind in ("call", "reasoning") or part.hosted
         # The role of an item says nothing: the item's type tells whose it is.
