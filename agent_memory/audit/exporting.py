@@ -14,6 +14,7 @@ from agent_memory.audit.chunks import Piece
 from agent_memory.audit.log import Hole
 from agent_memory.audit.markdown import markdown_of
 from agent_memory.audit.openai_files import conversation_of
+from agent_memory.audit.selecting import WHOLE, Selection
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.records import ChatInfo
 from agent_memory.storage.base import ChatStorage
@@ -72,6 +73,7 @@ async def export(
     form: ExportFormat,
     *,
     since: jsonl.Place | None = None,
+    selection: Selection = WHOLE,
     on_hole: Callable[[Hole], object] = str,
     on_progress: Callable[[int], object] = abs,
 ) -> Exported:
@@ -83,13 +85,15 @@ async def export(
         out: where to write; nothing of it is read.
         form: how.
         since: for ``jsonl``: how far an earlier export has come; its header is written then.
+        selection: what of each chat. Where it leaves something out, the output says so, and the
+            result is not lossless in any format.
         on_hole: told of positions that cannot be read; may raise.
         on_progress: told how many entries were written, piece by piece.
     """
     done = Exported()
     if form == "jsonl" and since is None:
-        out.write(jsonl.HEADER.encode() + b"\n")
-    async for piece in _pieces(storage, scope, form, since):
+        out.write(jsonl.header(selection).encode() + b"\n")
+    async for piece in _pieces(storage, scope, form, since, selection):
         if isinstance(piece, Hole):
             done.bad += piece.count
             on_hole(piece)
@@ -102,33 +106,53 @@ async def export(
 
 
 def _pieces(
-    storage: ChatStorage, scope: Scope, form: ExportFormat, since: jsonl.Place | None
+    storage: ChatStorage,
+    scope: Scope,
+    form: ExportFormat,
+    since: jsonl.Place | None,
+    selection: Selection,
 ) -> AsyncIterator[Piece | Hole]:
     if form == "jsonl":
         ids = scope.user_id, scope.session_id, scope.agent_id
-        return jsonl.lines_of(storage, *ids, since=since)
+        return jsonl.lines_of(storage, *ids, since=since, selection=selection)
     if form == "markdown":
-        return _documents(storage, scope)
-    return _conversations(storage, scope, is_list=form == "openai-json")
+        return _documents(storage, scope, selection)
+    return _conversations(storage, scope, selection, is_list=form == "openai-json")
 
 
-async def _documents(storage: ChatStorage, scope: Scope) -> AsyncIterator[Piece | Hole]:
+async def _documents(
+    storage: ChatStorage, scope: Scope, selection: Selection
+) -> AsyncIterator[Piece | Hole]:
+    session: list[ChatInfo] = []
     async for info in scope.chats(storage):
-        async for piece in markdown_of(storage, info):
+        if session and _session_of(session[0]) != _session_of(info):
+            async for piece in markdown_of(storage, session, selection):
+                yield piece
+            session = []
+        session.append(info)
+    if session:
+        async for piece in markdown_of(storage, session, selection):
             yield piece
+
+
+def _session_of(info: ChatInfo) -> tuple[str, str]:
+    return info.key.user_id, info.key.session_id
 
 
 async def _conversations(
-    storage: ChatStorage, scope: Scope, *, is_list: bool
+    storage: ChatStorage, scope: Scope, selection: Selection, *, is_list: bool
 ) -> AsyncIterator[Piece | Hole]:
     first = True
     async for info in scope.chats(storage):
-        if is_list:
-            yield Piece("[\n" if first else ",\n")
-        async for piece in conversation_of(storage, info):
+        is_empty = True
+        async for piece in conversation_of(storage, info, selection):
+            if is_empty and is_list:
+                yield Piece("[\n" if first else ",\n")
+            is_empty = False
             yield piece
-        first = False
-        yield Piece("" if is_list else "\n")
+        if not is_empty:
+            first = False
+            yield Piece("" if is_list else "\n")
     if is_list:
         yield Piece("[]\n" if first else "\n]\n")
 
@@ -145,8 +169,11 @@ def resume_at(path: Path) -> jsonl.Place | None:
     """
     with path.open("r+b") as file:
         try:
-            if "export" not in parse(file.readline()):
+            header = parse(file.readline())
+            if "export" not in header:
                 raise CorruptedRecordError("its first line is none of an export")
+            if jsonl.selected_in(header):
+                raise CorruptedRecordError("it holds parts of chats; export them again")
             start, line = _last_line(file)
             place = jsonl.place_of(line)
             if place is None and start:

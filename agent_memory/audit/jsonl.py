@@ -24,6 +24,7 @@ from agent_memory.audit.copying import records_of
 from agent_memory.audit.lines import Line, Reader
 from agent_memory.audit.log import Hole, LogItem, log_of
 from agent_memory.audit.pages import PAGE, PAGE_BYTES
+from agent_memory.audit.selecting import WHOLE, Selection
 from agent_memory.audit.visible import safe_json
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.frozen import freeze
@@ -51,8 +52,23 @@ _ABSENT: Final[dict[str, Any]] = {
     "extra": freeze({}),
     "metadata": freeze({}),
 }
-HEADER: Final = json.dumps({"v": 1, "export": FORMAT}, separators=(",", ":"))
-"""The first line of a file."""
+_SELECTED: Final = "selected"
+"""What the first line of a file holds beside the others where it is only a part of chats."""
+
+
+def header(selection: Selection = WHOLE) -> str:
+    """Return the first line of a file."""
+    part = {_SELECTED: selection.as_dict()} if selection else {}
+    return safe_json(json.dumps({"v": 1, "export": FORMAT, **part}, separators=(",", ":")))
+
+
+def selected_in(fields: dict[str, Any]) -> str:
+    """Return what the first line of a file says that it is selected by; empty for a whole one."""
+    chosen = fields.get(_SELECTED)
+    if isinstance(chosen, dict):
+        told = cast("dict[str, Any]", chosen)
+        return ", ".join([f"{name} {value}" for name, value in told.items()])
+    return ""
 
 
 @attrs.frozen
@@ -77,6 +93,7 @@ async def lines_of(
     agent_id: str | None = None,
     *,
     since: Place | None = None,
+    selection: Selection = WHOLE,
 ) -> AsyncIterator[Piece | Hole]:
     """Yield the lines of an export, without the header.
 
@@ -84,6 +101,8 @@ async def lines_of(
         storage: where the chats are.
         user_id, session_id, agent_id: of which user, session or chat; all by default.
         since: how far an earlier export of the same has come.
+        selection: what of them. Where it leaves something out, no line ends a chat and no
+            summary is written, so that no reader takes a part for the whole.
 
     Yields:
         A piece for each line; for positions that cannot be read, the hole and then a line that
@@ -97,19 +116,19 @@ async def lines_of(
             if key < since.key or (key == since.key and since.ended):
                 continue
             after = since.position if key == since.key else 0
-        async for line in _chat_lines(storage, info, after):
+        async for line in _chat_lines(storage, info, after, selection):
             yield line
 
 
 async def _chat_lines(
-    storage: ChatStorage, info: ChatInfo, after: int
+    storage: ChatStorage, info: ChatInfo, after: int, selection: Selection
 ) -> AsyncIterator[Piece | Hole]:
     key = info.key
     start = _start(key)
     floor, last = info.floor, max(info.floor, after)
     async for page in log_of(storage, info, after=after):
         floor = page.floor
-        for item in page.items:
+        for item in filter(selection.takes, page.items):
             if isinstance(item, Hole):
                 last = item.last
                 yield item
@@ -117,6 +136,8 @@ async def _chat_lines(
             else:
                 last = item.position or last
                 yield Piece(_line(start, item), 1)
+    if selection:
+        return
     records = [encode_record(record) for record in await records_of(storage, info, floor)]
     summaries = safe_json(",".join(records))
     yield Piece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
@@ -199,6 +220,8 @@ class _Assembler:
             try:
                 fields = parse(line.text)
                 if fields.get("export") == FORMAT:
+                    if chosen := selected_in(fields):
+                        raise InvalidRequestError(f"{_PART} ({chosen})")
                     continue
                 key, position = _key_and_position(fields)
                 entry = None if "ends" in fields else _entry(fields, position, key)
@@ -255,6 +278,7 @@ class _Assembler:
         yield from self._flush(line.end, records)
 
 
+_PART: Final = "it is an export of parts of chats, for reading; an import needs a whole one"
 _CUT: Final = "the file ends in the middle of the chat"
 
 

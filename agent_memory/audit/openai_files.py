@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from agent_memory.audit.chunks import Piece
-from agent_memory.audit.log import Hole, each_of
+from agent_memory.audit.log import Hole, LogItem, each_of
+from agent_memory.audit.selecting import WHOLE, Selection
 from agent_memory.audit.visible import safe_json
 from agent_memory.exchanges import facts_of
 from agent_memory.messages import ConversationMessage
@@ -18,8 +19,13 @@ from agent_memory.storage.base import ChatStorage
 _SEGMENT: Final = 200
 
 
-async def conversation_of(storage: ChatStorage, info: ChatInfo) -> AsyncIterator[Piece | Hole]:
+async def conversation_of(
+    storage: ChatStorage, info: ChatInfo, selection: Selection = WHOLE
+) -> AsyncIterator[Piece | Hole]:
     """Yield a chat as one line of OpenAI's format, in pieces.
+
+    What is left out by a selection is told in the line (``selected``); where nothing of a chat
+    is selected, there is no line.
 
     Messages of other providers' forms are converted. Summaries, ids, timestamps and metadata are
     not carried: use the lossless form for those. Notes, and positions that cannot be read, stand
@@ -27,11 +33,19 @@ async def conversation_of(storage: ChatStorage, info: ChatInfo) -> AsyncIterator
     says its position, and before which of the messages (``before``, an index) it is.
     """
     key = info.key
-    names = {"id": key.session_id, "user_id": key.user_id, "agent_id": key.agent_id}
+    items = await selection.begun(each_of(storage, info))
+    if items is None:
+        return
+    names: dict[str, Any] = {
+        "id": key.session_id,
+        "user_id": key.user_id,
+        "agent_id": key.agent_id,
+        **({"selected": selection.as_dict()} if selection else {}),
+    }
     yield Piece(safe_json(to_json(names))[:-1] + ', "messages": [')
     separator, count = "", 0
     marks: dict[str, list[dict[str, Any]]] = {"notes": [], "holes": []}
-    async for segment in _segments(storage, info):
+    async for segment in _segments(items):
         if isinstance(segment, Hole):
             yield segment
             told = f"{segment.place}: {segment.reason}"
@@ -55,7 +69,7 @@ async def conversation_of(storage: ChatStorage, info: ChatInfo) -> AsyncIterator
 
 
 async def _segments(
-    storage: ChatStorage, info: ChatInfo
+    items: AsyncIterator[LogItem],
 ) -> AsyncIterator[list[ConversationMessage] | Note | Hole]:
     """Yield a chat in lists of messages that tear no tool exchange, and what is between them.
 
@@ -64,7 +78,7 @@ async def _segments(
     held: list[ConversationMessage] = []
     notes: list[Note] = []
     waits: set[str | None] = set()
-    async for item in each_of(storage, info):
+    async for item in items:
         if isinstance(item, Note):
             notes.append(item)
             continue

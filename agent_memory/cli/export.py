@@ -13,6 +13,7 @@ import typer
 from agent_memory.audit import jsonl
 from agent_memory.audit.copying import extent_of
 from agent_memory.audit.exporting import Exported, ExportFormat, Scope, export, resume_at
+from agent_memory.audit.selecting import Selection, select
 from agent_memory.audit.visible import one_line
 from agent_memory.cli.drawing import counting_bar
 from agent_memory.cli.failures import FAILED
@@ -20,7 +21,10 @@ from agent_memory.cli.stores import (
     AnyAgent,
     AnySession,
     AnyUser,
+    GrepOption,
+    SinceOption,
     StoreOption,
+    UntilOption,
     no_such_chat,
     opened,
     plural,
@@ -49,6 +53,9 @@ def export_chats(
             "list of conversations. markdown: to read.",
         ),
     ] = "jsonl",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    grep: GrepOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a file whose export was interrupted.")
     ] = False,
@@ -62,15 +69,22 @@ def export_chats(
     The format jsonl carries everything: messages, notes, positions and summaries. Not carried
     is when the store received a message, which is not the message's own time stamp. In each
     format notes have their places, and so have positions that cannot be read; where there are
-    any, the exit code is 1.
+    any, the exit code is 1. A session is one document of markdown, its agents as they spoke.
+
+    With --since, --until or --grep a part is written, which says so at its beginning and is
+    for reading: not for import, and without summaries.
     """
     if form not in _FORMATS:
         raise InvalidRequestError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
     chosen: ExportFormat = form  # type: ignore[assignment]  # checked above
-    since = _since(output, chosen, resume=resume, force=force)
+    selection = select(since, until, grep)
+    if selection and resume:
+        raise InvalidRequestError("--resume goes on with whole chats: no --since, --until, --grep")
+    place = _resumed_at(output, chosen, resume=resume, force=force)
     scope = Scope(user, session, agent)
-    with _file(output, append=resume, is_resumable=chosen == "jsonl") as out:
-        done = run_async(_export(store, scope, out, chosen, since))
+    is_resumable = chosen == "jsonl" and not selection
+    with _file(output, append=resume, is_resumable=is_resumable) as out:
+        done = run_async(_export(store, scope, out, chosen, place, selection))
         size = out.tell() if out.seekable() and output is not None else 0
     if output is not None:
         written = plural(done.entries, "entry", "entries")
@@ -82,7 +96,7 @@ def export_chats(
         raise typer.Exit(FAILED)
 
 
-def _since(
+def _resumed_at(
     output: Path | None, form: ExportFormat, *, resume: bool, force: bool
 ) -> jsonl.Place | None:
     if resume:
@@ -136,7 +150,8 @@ async def _export(
     scope: Scope,
     out: BinaryIO,
     form: ExportFormat,
-    since: jsonl.Place | None,
+    place: jsonl.Place | None,
+    selection: Selection,
 ) -> Exported:
     async with opened(store) as storage:
         total = await _total(storage, scope)
@@ -149,7 +164,8 @@ async def _export(
                 scope,
                 out,
                 form,
-                since=since,
+                since=place,
+                selection=selection,
                 on_hole=lambda hole: say(str(hole)),
                 on_progress=lambda count: bar.advance(task, count),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
@@ -13,13 +14,17 @@ import typer
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.jsonl import item_line
 from agent_memory.audit.log import Hole, LogItem, each_of
+from agent_memory.audit.selecting import Selection, select
 from agent_memory.cli.drawing import console
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
     AnyAgent,
+    GrepOption,
     JsonLinesOption,
     Session,
+    SinceOption,
     StoreOption,
+    UntilOption,
     User,
     no_such_chat,
     opened,
@@ -44,6 +49,9 @@ def show_chat(
     last: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only so many messages, the newest.")
     ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    grep: GrepOption = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Content as it is stored, nothing folded.")
     ] = False,
@@ -58,9 +66,12 @@ def show_chat(
     any, the exit code is 1. With --json, lines as export writes them.
     """
     scope = Scope(user, session, agent)
-    shown = run_async(_show(store, scope, last, raw=raw, follow=follow, json=json))
+    selection = select(since, until, grep)
+    shown = run_async(_show(store, scope, last, selection, raw=raw, follow=follow, json=json))
     if not shown.chats:
         raise no_such_chat(store, scope)
+    if selection and not shown.entries:
+        say("nothing is selected")
     if shown.holes:
         say(f"{plural(shown.holes, 'position')} cannot be read")
         raise typer.Exit(FAILED)
@@ -72,23 +83,34 @@ class _Shown:
 
     Args:
         chats: how many chats there are.
+        entries: how many messages and notes were written.
         holes: how many positions could not be read.
         seen: up to which position each chat was shown.
     """
 
     chats: int = 0
+    entries: int = 0
     holes: int = 0
     seen: dict[ChatKey, int] = attrs.field(factory=dict[ChatKey, int])
 
 
 async def _show(
-    store: str | None, scope: Scope, last: int | None, *, raw: bool, follow: bool, json: bool
+    store: str | None,
+    scope: Scope,
+    last: int | None,
+    selection: Selection,
+    *,
+    raw: bool,
+    follow: bool,
+    json: bool,
 ) -> _Shown:
     out, shown = console(), _Shown()
 
     def write(item: LogItem) -> None:
         if isinstance(item, Hole):
             shown.holes += item.count
+        else:
+            shown.entries += 1
         if json:
             print(item_line(_key(scope, item), item), end="")  # noqa: T201  (a command line)
         else:
@@ -97,13 +119,13 @@ async def _show(
     async with opened(store) as storage:
         infos = [info async for info in scope.chats(storage)]
         shown.chats = len(infos) + follow
-        async for item in _items(storage, infos, last):
+        async for item in _items(storage, infos, last, selection):
             write(item)
         shown.seen = {info.key: info.last for info in infos}
         while follow:
             sys.stdout.flush()
             await asyncio.sleep(_POLL_SECONDS)
-            for item in await _news(storage, scope, shown.seen):
+            for item in filter(selection.takes, await _news(storage, scope, shown.seen)):
                 write(item)
     return shown
 
@@ -115,14 +137,30 @@ def _key(scope: Scope, item: LogItem) -> ChatKey:
 
 
 async def _items(
-    storage: ChatStorage, infos: list[ChatInfo], last: int | None
+    storage: ChatStorage, infos: list[ChatInfo], last: int | None, selection: Selection
 ) -> AsyncIterator[LogItem]:
-    if last is None:
+    if last is None or selection:
         streams = {info.key.agent_id: each_of(storage, info) for info in infos}
-        async for item in merge_streams(streams):
+        chosen = selection.of(merge_streams(streams))
+        async for item in chosen if last is None else _last_of(chosen, last):
             yield item
         return
     for item in _newest(await _ends(storage, infos, last), last):
+        yield item
+
+
+async def _last_of(items: AsyncIterator[LogItem], last: int) -> AsyncIterator[LogItem]:
+    """Yield what there is from the newest messages on; no more than these are held."""
+    held: deque[LogItem] = deque()
+    messages = 0
+    async for item in items:
+        held.append(item)
+        messages += isinstance(item, ConversationMessage)
+        while messages > last:
+            messages -= isinstance(held.popleft(), ConversationMessage)
+    while held and messages == last and not (last and isinstance(held[0], ConversationMessage)):
+        held.popleft()
+    for item in held:
         yield item
 
 

@@ -36,6 +36,16 @@ JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Write JSON,
 JsonLinesOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line, for programs.")
 ]
+SinceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only from then on: 2026-11-30, 2026-11-30T14:05:00, with +01:00 or in UTC.",
+    ),
+]
+UntilOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only until then, that day or second included.")
+]
 DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")
 ]
@@ -55,6 +65,16 @@ def utf8(text: str | None) -> str | None:
         with suppress(UnicodeError):
             return os.fsencode(text).decode()
     return text
+
+
+GrepOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Only messages, tool calls and notes that hold this text, in any case.",
+        callback=utf8,
+    ),
+]
 
 
 def _id_argument(metavar: str) -> Any:

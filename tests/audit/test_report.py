@@ -101,7 +101,7 @@ async def test_markdown_holds_content_as_text(text):
         made = [user(text), ConversationMessage("assistant", call)]
         await storage.save_chat_messages(name, name, name, made)
         (info,) = [info async for info in storage.list_chats()]
-        written = "".join([piece.text async for piece in markdown_of(storage, info)])
+        written = "".join([piece.text async for piece in markdown_of(storage, [info])])
     html = MarkdownIt("commonmark").render(written)
     tags = set(re.findall(r"<(/?\w+)", html))
     assert tags <= {"h1", "/h1", "h2", "/h2", "p", "/p", "pre", "/pre", "code", "/code"}

@@ -1,0 +1,146 @@
+"""Which entries of chats are shown or exported: by time, and by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+
+import attrs
+
+from agent_memory.audit.log import Hole, LogItem, note_text
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ConversationMessage
+from agent_memory.providers import parts
+from agent_memory.providers.part import to_json
+from agent_memory.records import Note
+
+
+@attrs.frozen
+class Selection:
+    """What is taken of a log; by default all of it.
+
+    Args:
+        since: only entries with this timestamp or a later one.
+        before: only entries with an earlier timestamp.
+        grep: only entries in which this stands, in upper or lower case: in what was said or
+            thought, in the names, arguments and results of tool calls, in the data of a note.
+    """
+
+    since: datetime | None = None
+    before: datetime | None = None
+    grep: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether it leaves anything out."""
+        return self.since is not None or self.before is not None or bool(self.grep)
+
+    def takes(self, item: LogItem) -> bool:
+        """Whether an entry is selected.
+
+        A position that cannot be read always is: nobody knows its time or what it said.
+        """
+        if isinstance(item, Hole):
+            return True
+        if self.since is not None and item.timestamp < self.since:
+            return False
+        if self.before is not None and item.timestamp >= self.before:
+            return False
+        wanted = self.grep.casefold()
+        return not wanted or any(wanted in text.casefold() for text in _texts(item))
+
+    async def of(self, items: AsyncIterator[LogItem]) -> AsyncIterator[LogItem]:
+        """Yield those that are selected."""
+        async for item in items:
+            if self.takes(item):
+                yield item
+
+    async def begun(self, items: AsyncIterator[LogItem]) -> AsyncIterator[LogItem] | None:
+        """Return those that are selected; None if this leaves something out, and that is all."""
+        chosen = self.of(items)
+        first = await anext(chosen, None)
+        if first is None:
+            return None if self else chosen
+        return _with_first(first, chosen)
+
+    def as_dict(self) -> dict[str, str]:
+        """Return what it selects by, as JSON holds it."""
+        return {
+            **({} if self.since is None else {"since": self.since.isoformat()}),
+            **({} if self.before is None else {"before": self.before.isoformat()}),
+            **({"grep": self.grep} if self.grep else {}),
+        }
+
+
+WHOLE: Final = Selection()
+"""Nothing is left out."""
+
+
+async def _with_first(first: LogItem, others: AsyncIterator[LogItem]) -> AsyncIterator[LogItem]:
+    yield first
+    async for item in others:
+        yield item
+
+
+def select(since: str | None, until: str | None, grep: str | None) -> Selection:
+    """Return the selection that a command's options describe.
+
+    Args:
+        since: a date or a date and time in ISO 8601. Without an offset it is UTC, as all times
+            are shown.
+        until: the same; included is all that it names: a day to its end, a second to its end.
+        grep: a text.
+
+    Raises:
+        InvalidRequestError: a time cannot be read, nothing lies between the two, or the text
+            is none.
+    """
+    try:
+        (grep or "").encode()
+    except UnicodeEncodeError:
+        raise InvalidRequestError(f"--grep is no text: {grep!r}") from None
+    first = None if since is None else _moment(since, "since")
+    last = None if until is None else _end_of(until)
+    if first is not None and last is not None and last <= first:
+        raise InvalidRequestError(f"--until {until} is before --since {since}")
+    return Selection(first, last, grep or "")
+
+
+def _moment(text: str, name: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequestError(
+            f"--{name} is a date or a date and time, such as 2026-11-30, 2026-11-30T14:05 or "
+            f"2026-11-30T14:05:00+01:00, not {text!r}"
+        ) from None
+
+
+def _end_of(text: str) -> datetime:
+    moment = _moment(text, "until")
+    try:
+        if _is_day(text):
+            return datetime.combine(moment.date() + timedelta(days=1), time(), UTC)
+        return moment + timedelta(microseconds=1 if moment.microsecond else 1_000_000)
+    except OverflowError:  # nothing is later
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text.strip())
+    except ValueError:
+        return False
+    return True
+
+
+def _texts(item: ConversationMessage | Note) -> Iterator[str]:
+    if isinstance(item, Note):
+        yield note_text(item)
+        return
+    for part in parts(item):
+        yield part.text
+        yield part.name or ""
+        if part.kind == "call":
+            yield part.payload if isinstance(part.payload, str) else to_json(part.payload)
