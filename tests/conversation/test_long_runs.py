@@ -156,10 +156,10 @@ async def test_the_limit_of_the_manager_wins_over_the_summarizer_s(storage):
 # ------------------------------------------------------------------------- C112
 
 
-def careless(above=1_000):
-    """Keeps the newest two messages, and shows what it was given."""
+def careless():
+    """Keeps the newest message alone, and shows what it was given."""
     return Summarizer(
-        lambda m, _t: SummaryResult(witness_summary(m[:-2]), m[-2:]) if len(m) > 4 else None
+        lambda m, _t: SummaryResult(witness_summary(m[:-1]), m[-1:]) if len(m) > 4 else None
     )
 
 
