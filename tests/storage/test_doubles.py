@@ -53,7 +53,9 @@ async def test_a_slow_store_waits_before_it_works(loop_clock):
     saving = asyncio.ensure_future(SlowChatStorage(inner, 60).save_chat_message(*IDS, user()))
     await asyncio.sleep(0)
     assert await inner.fetch_chat(*IDS) == []
-    loop_clock.advance(60)
+    while not saving.done():  # it takes a few steps until it waits
+        loop_clock.advance(60)
+        await asyncio.sleep(0)
     await saving
     assert len(await inner.fetch_chat(*IDS)) == 1
 
