@@ -134,6 +134,12 @@ class ChatStorage(Lifecycle, ABC):
         """Remove what :meth:`purge` removes; a store that keeps no floors has nothing to do."""
         return 0
 
+    async def _erase_deleted(self) -> None:
+        """Erase what was deleted from the medium; called once when a public method deleted.
+
+        For a store that would otherwise do so for each deletion, which takes time.
+        """
+
     def summaries(self) -> SummaryStore | None:
         """Return where summary records of these chats live, or None if nowhere."""
         return None
@@ -336,7 +342,13 @@ class ChatStorage(Lifecycle, ABC):
         key = chat_key(user_id, session_id, agent_id)
         checked_count(keep, "keep")
         await self._ready()
-        return await settle(self._forget(key, keep))
+        return await settle(self._forget_and_erase(key, keep))
+
+    @final
+    async def _forget_and_erase(self, key: ChatKey, keep: int) -> int:
+        gone = await self._forget(key, keep)
+        await self._erase_deleted()
+        return gone
 
     @final
     async def delete_chat(self, user_id: str, session_id: str, agent_id: str) -> int:
@@ -358,7 +370,10 @@ class ChatStorage(Lifecycle, ABC):
         check_scope_ids(user_id, session_id)
         await self._ready()
         keys = await self._keys(user_id, session_id)
-        return sum([await settle(self._forget(key, 0)) for key in keys])
+        try:
+            return sum([await settle(self._forget(key, 0)) for key in keys])
+        finally:  # also of those before an error or a cancellation
+            await settle(self._erase_deleted())
 
     @final
     async def purge(self, older_than: timedelta) -> int:
@@ -373,4 +388,7 @@ class ChatStorage(Lifecycle, ABC):
         """
         checked_age(older_than)
         await self._ready()
-        return await settle(self._purge(older_than))
+        try:
+            return await settle(self._purge(older_than))
+        finally:
+            await settle(self._erase_deleted())

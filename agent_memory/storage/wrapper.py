@@ -83,6 +83,9 @@ class WrapperChatStorage(ChatStorage):
         await self._inner._ready()
         return await self._inner._purge(older_than)
 
+    async def _erase_deleted(self) -> None:
+        await self._inner._erase_deleted()
+
     async def _open(self) -> None:
         await self._inner._ready()
 

@@ -54,7 +54,7 @@ def test_the_list_of_hooks_is_the_one_we_know():
     """A new hook comes to this test before it comes to a release."""
     assert hooks() == {
         *("_append", "_read", "_forget", "_list", "_fetch", "_settled", "_read_session"),
-        *("_keys", "_purge", "_open", "_close", "summaries", "scope"),
+        *("_keys", "_purge", "_erase_deleted", "_open", "_close", "summaries", "scope"),
     }
 
 
@@ -105,10 +105,10 @@ async def test_each_call_reaches_the_inner_stores_own_hook():
         (storage.fetch_chat(*ids), ["_fetch"]),
         (storage.fetch_chat_since(*ids, 0), ["_read"]),
         (storage.fetch_all_chats("user", "session"), ["_read_session"]),
-        (storage.trim_chat(*ids, 1), ["_forget"]),
+        (storage.trim_chat(*ids, 1), ["_forget", "_erase_deleted"]),
         (anext(storage.list_chats()), ["_list"]),
-        (storage.delete_chats("nobody"), ["_keys"]),
-        (storage.purge(timedelta(1)), ["_purge"]),
+        (storage.delete_chats("nobody"), ["_keys", "_erase_deleted"]),
+        (storage.purge(timedelta(1)), ["_purge", "_erase_deleted"]),
     ]
     await storage._ready()
     for call, expected in calls:

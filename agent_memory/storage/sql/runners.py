@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import await_only
 
+from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
 from agent_memory.storage.replies import Reply
@@ -90,6 +92,9 @@ class Runner(ABC):
         self._append(pending)
         return await pending.reply.settled()
 
+    async def erase(self) -> None:
+        """Erase from SQLite's log what was deleted; other engines have no such log."""
+
     @abstractmethod
     async def close(self) -> None:
         """Finish what is waiting; then close what was opened."""
@@ -166,6 +171,16 @@ class ThreadRunner(Runner):
         if not self._writer.is_idle:
             return None
         return await self._writer.submit(lambda session: session.read(work)).settled()
+
+    async def erase(self) -> None:
+        """Erase what was deleted, with what others deleted meanwhile.
+
+        The first of several that ask at the same moment does it for all: its turn comes after
+        the deletions that were waiting already, and the others find nothing to do.
+        """
+        if self._writer.is_erasing:
+            with suppress(StorageClosedError):  # then it is done at the end
+                await self._writer.submit(lambda session: session.erase_from_log()).settled()
 
     def _append(self, pending: PendingAppend) -> None:
         self._writer.append(pending)

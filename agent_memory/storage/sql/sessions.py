@@ -29,6 +29,8 @@ T = TypeVar("T")
 _OTHER_WAIT: Final = 0.5  # seconds, for another thread to close its connection
 _ERASING_WAIT: Final = 0.25
 """Seconds that a delete waits for readers, so that its text is gone from the log as well."""
+ERASING_EVERY: Final = 1.0
+"""Seconds between attempts to empty SQLite's log of erased text, while somebody reads it."""
 
 _DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
 """Seconds before the second, third, … attempt, each multiplied by 0.5 to 1.5 at random."""
@@ -83,15 +85,16 @@ class Session:
             work: may be run again after a deadlock, a serialisation failure or a lost connection.
             repeatable: whether it may also be run again when the connection was lost at the
                 commit, so that it may have been stored already.
-            erases: whether what it deletes is to leave a SQLite file's log (WAL) as well.
+            erases: whether what it deletes is to leave a SQLite file's log (WAL) as well, by
+                the next :meth:`erase_from_log`.
 
         Raises:
             TransactionFailedError: it failed for good.
         """
         return self.transact_core(work, repeatable=repeatable)
 
-    def erase_from_log(self, wait: float = 0) -> None:
-        """Empty SQLite's log, which holds pages as they were before text was erased.
+    def erase_from_log(self, wait: float = _ERASING_WAIT) -> None:
+        """Empty SQLite's log, if it holds pages as they were before text was erased.
 
         It cannot be done while somebody reads what the log holds; then it is still due.
 
@@ -257,6 +260,7 @@ class DriverSession(Session):
         self._file = file
         self._identity: Identity = ()
         self._is_writable = True
+        self._erase_by = 0.0
         self.close_other: Callable[[], Future[None]] | None = None
         self._other_closes: Future[None] | None = None
 
@@ -284,9 +288,8 @@ class DriverSession(Session):
         except BaseException:
             self._undo(driver)
             raise
-        if self._file is not None and (erases or self.is_erasing):
-            self.is_erasing = True
-            self.erase_from_log(wait=_ERASING_WAIT if erases else 0)
+        if self._file is not None:
+            self._erase_later(erases=erases)
         return result
 
     def read(self, work: Callable[[Executor], T]) -> T:
@@ -308,17 +311,40 @@ class DriverSession(Session):
         """Run `work` in a transaction: SQLite has no use for statements that commit themselves."""
         return self.transact(work, repeatable=True)
 
-    def erase_from_log(self, wait: float = 0) -> None:
+    def _erase_later(self, *, erases: bool) -> None:
+        """Note that text was erased; once it is overdue, erase it from the log as well.
+
+        Many deletions that follow each other share an attempt. A thread without a pause makes
+        one all the same.
+        """
+        if erases and not self.is_erasing:
+            self.is_erasing = True
+            self._erase_by = time.monotonic() + ERASING_EVERY
+        if self.is_erasing and time.monotonic() > self._erase_by:
+            self.erase_from_log(wait=0)
+
+    def erase_from_log(self, wait: float = _ERASING_WAIT) -> None:
         """Empty SQLite's log; see :meth:`Session.erase_from_log`."""
-        with contextlib.suppress(*VENDOR_ERRORS):
-            run = self._opened().exec_driver_sql
-            (patience,) = run("PRAGMA busy_timeout").fetchone()
-            run(f"PRAGMA busy_timeout = {round(wait * 1_000)}")
-            try:
-                busy, _pages, _moved = run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                run(f"PRAGMA busy_timeout = {patience}")
-            self.is_erasing = bool(busy)
+        if not self.is_erasing:
+            return
+        self._erase_by = time.monotonic() + ERASING_EVERY
+        try:
+            self.is_erasing = not self._empty_log(wait)
+        except VENDOR_ERRORS as error:
+            self._give_up_after(error)
+        finally:
+            if not self._is_writable:
+                self.close()
+
+    def _empty_log(self, wait: float) -> bool:
+        run = self._opened().exec_driver_sql
+        (patience,) = run("PRAGMA busy_timeout").fetchone()
+        run(f"PRAGMA busy_timeout = {round(wait * 1_000)}")
+        try:
+            busy, _pages, _moved = run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            run(f"PRAGMA busy_timeout = {patience}")
+        return not busy
 
     def close(self) -> None:
         """Close the connection."""

@@ -267,6 +267,10 @@ class SqlChatStorage(ChatStorage):
     async def _purge(self, older_than: timedelta) -> int:
         return await self._write(partial(reading.purge, older_than=older_than), erases=True)
 
+    async def _erase_deleted(self) -> None:
+        if self._opened_parts is not None:
+            await self._opened_parts.runner.erase()
+
     # ------------------------------------------------------------------------- running them
 
     async def _write(

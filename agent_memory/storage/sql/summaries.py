@@ -118,8 +118,10 @@ class SqlSummaries(SummaryStore):
 
     async def forget_summaries(self, key: ChatKey) -> int:
         """Remove all records of the chat and return how many there were."""
-        return await self._storage._write(
+        count = await self._storage._write(
             lambda connection, statements: forget(connection, statements, key),
             key=key,
             erases=True,
         )
+        await self._storage._erase_deleted()
+        return count

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -16,12 +16,9 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage.replies import Reply
 from agent_memory.storage.sql.appends import MAX_ROWS, PendingAppend, commit_all
 from agent_memory.storage.sql.jobs import Job
-from agent_memory.storage.sql.sessions import Session
+from agent_memory.storage.sql.sessions import ERASING_EVERY, Session
 
 T = TypeVar("T")
-
-_ERASING_EVERY: Final = 1.0
-"""Seconds between attempts to empty SQLite's log of erased text, while somebody reads it."""
 
 
 class Worker:
@@ -33,6 +30,7 @@ class Worker:
 
     def __init__(self, session: Session, name: str) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._session = session
         self._lock = threading.Lock()
         self._stopped = Future[None]()
         self._stopping = False
@@ -45,6 +43,11 @@ class Worker:
     def is_idle(self) -> bool:
         """Whether it had nothing to do a moment ago."""
         return self._state.taken == self._state.done
+
+    @property
+    def is_erasing(self) -> bool:
+        """Whether text that its jobs deleted is still in SQLite's log."""
+        return self._session.is_erasing
 
     def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
         """Let the thread run `work`.
@@ -120,9 +123,9 @@ def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session, state: _State
     """
     appends: list[PendingAppend] = []
     try:
-        job = jobs.get(timeout=_ERASING_EVERY if session.is_erasing else None)
+        job = jobs.get(timeout=ERASING_EVERY if session.is_erasing else None)
     except queue.Empty:
-        session.erase_from_log()
+        session.erase_from_log(wait=0)
         return True
     count = 1
     while True:
@@ -132,6 +135,7 @@ def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session, state: _State
             commit_all(appends, session)
             appends = []
             if job is None:
+                session.erase_from_log(wait=0)  # closing does not, if other processes go on
                 return False
             if isinstance(job, PendingAppend):
                 appends.append(job)
