@@ -107,7 +107,7 @@ async def test_each_call_reaches_the_inner_stores_own_hook():
         (storage.fetch_all_chats("user", "session"), ["_read_session"]),
         (storage.trim_chat(*ids, 1), ["_forget", "_erase_deleted"]),
         (anext(storage.list_chats()), ["_list"]),
-        (storage.delete_chats("nobody"), ["_keys", "_erase_deleted"]),
+        (storage.delete_chats("nobody"), ["_keys", "_list", "_erase_deleted"]),
         (storage.purge(timedelta(1)), ["_purge", "_erase_deleted"]),
     ]
     await storage._ready()
