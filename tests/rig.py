@@ -13,6 +13,7 @@ from agent_memory import (
 from agent_memory.compaction import Snapshot
 from agent_memory.exchanges import facts_of
 from agent_memory.providers import parts
+from agent_memory.providers.reading import must_stay
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
 
 IDS = ("user", "session", "agent")
@@ -205,7 +206,7 @@ def disorder(shown):
     shown = [message for message in shown if message.position is not None]
     places = [message.position for message in shown]
     descents = [index for index in range(1, len(places)) if places[index] < places[index - 1]]
-    pinned = any(message.pinned for message in shown[: descents[0]]) if descents else False
+    pinned = any(map(must_stay, shown[: descents[0]])) if descents else False
     return ["out of order"] if len(descents) > pinned else []
 
 
