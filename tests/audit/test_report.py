@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from markdown_it import MarkdownIt
@@ -57,6 +58,56 @@ async def test_a_session_across_its_agents():
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", html)
 
 
+async def test_one_transcript_across_agents_and_dots_that_lead_to_it():
+    """Every message is there once, in the order of the session, and its dot is a link to it."""
+    start = datetime(2026, 11, 30, 8, 0, tzinfo=UTC)
+    async with InMemoryChatStorage() as storage:
+        async with SummarizingChatStorage(
+            storage, SlidingWindowSummarizer(4), 4, 2, close_inner=False
+        ) as short:
+            for number in range(60):
+                agent = ("guide", "weather")[number // 2 % 2]
+                moment = start + timedelta(seconds=7 * number)
+                message = ConversationMessage("user", f"line {number}", timestamp=moment)
+                await short.save_chat_message("ada", "hike", agent, message)
+                await short.fetch_chat("ada", "hike", agent)
+        report = await session_report(storage, "ada", "hike")
+    html = render(report)
+    main, _, views = html.partition('<section class="views"')
+    shown = re.findall(r'id="(m\d-\d+)"', main.partition('id="transcript"')[2])
+    index = {"guide": 0, "weather": 1}
+    assert shown == [f"m{index[m.agent_id]}-{m.position}" for m in report.order]
+    assert len(shown) == 60
+    assert sorted(re.findall(r'<a href="#(m\d-\d+)" tabindex="-1"><circle', html)) == sorted(shown)
+    assert "08:06:53</text>" in html
+    folds = re.findall(r'<details class="stretch"><summary>(.*?)</summary>', html)
+    assert 4 < len(folds) < 20
+    assert all(fold.count("guide") <= 1 and fold.count("weather") <= 1 for fold in folds)
+    assert re.search(
+        r"guide #1 to #\d+: \d+ messages, \d+ tokens, seen through summary 1; weather #1 ",
+        folds[0],
+    )
+    assert views.count('<details class="view"') == 2
+    assert 'class="agent"' not in views
+
+
+async def test_a_report_of_three_thousand_messages_is_small_enough_to_send():
+    """Under 5 MB, each message in it."""
+    start = datetime(2026, 11, 30, 8, 0, tzinfo=UTC)
+    async with InMemoryChatStorage() as storage:
+        for agent in ("a", "b"):
+            talk = [
+                ConversationMessage(
+                    ("user", "assistant")[n % 2], "word " * 40, timestamp=start + timedelta(0, n)
+                )
+                for n in range(1_500)
+            ]
+            await storage.save_chat_messages("ada", "hike", agent, talk)
+        html = render(await session_report(storage, "ada", "hike"))
+    assert len(re.findall(r'<article class="message \w+" id="', html)) == 3_000
+    assert len(html.encode()) < 5_000_000
+
+
 async def test_long_chats_and_long_messages_are_cut_and_say_so(monkeypatch):
     """A report stays of a size that a browser opens: the newest messages, the beginnings."""
     monkeypatch.setattr(page_module, "MOST_MESSAGES", 20)
@@ -67,6 +118,8 @@ async def test_long_chats_and_long_messages_are_cut_and_say_so(monkeypatch):
     assert "30,000 more characters are stored" in html
     assert 'id="m0-32"' in html
     assert 'id="m0-31"' not in html
+    assert "#m0-32" in html
+    assert "#m0-31" not in html.replace("#m0-31-", "")
 
 
 def test_a_chart_s_axis_and_size():

@@ -120,6 +120,23 @@ def test_a_link_opens_what_a_summary_covers(page):
     assert page.run(folded, target) is True
 
 
+def test_a_dot_leads_to_its_message(page):
+    """A click on the time line shows that message, also one that is folded."""
+    target = page.run(
+        "const dots = [...document.querySelectorAll('svg a')];"
+        "const folded = a => document.querySelector(a.getAttribute('href')).closest('details');"
+        "const dot = dots.find(a => folded(a) && !folded(a).open);"
+        "dot.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}));"
+        "return dot.getAttribute('href')"
+    )
+    assert page.run("return location.hash") == target
+    assert page.run("return document.querySelector(':target').closest('details').open") is True
+    assert page.run(
+        "return [...document.querySelectorAll('svg a')].every("
+        "a => document.querySelector(a.getAttribute('href')).matches('.message'))"
+    )
+
+
 def test_the_keyboard(page):
     """The first stop skips to the chats; folds open with Enter, and focus can be seen."""
     page.run("history.replaceState(null, '', location.pathname); window.scrollTo(0, 0)")

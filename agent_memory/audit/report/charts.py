@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
 from agent_memory.audit.report.collecting import SessionReport, Turn
 from agent_memory.audit.visible import clipped
+from agent_memory.messages import ConversationMessage
 
 WIDTH: Final = 960
+TIME: Final = "%Y-%m-%d %H:%M:%S"
 _HEIGHT: Final = 240
 _LEFT: Final = 8
 _RIGHT: Final = 8
@@ -92,12 +94,29 @@ def _round_up(value: int) -> int:
 
 
 @attrs.frozen
+class Dot:
+    """A message on the time line.
+
+    Args:
+        at: where.
+        role: of the message.
+        target: the id of the page's element that shows it; empty if none does.
+        label: what it is.
+    """
+
+    at: float
+    role: str
+    target: str
+    label: str
+
+
+@attrs.frozen
 class Lane:
-    """One agent's line: its name, where it runs, and a dot for each message (x, role)."""
+    """One agent's line: its name, where it runs, and a dot for each message."""
 
     name: str
     y: int
-    dots: Sequence[tuple[float, str]]
+    dots: Sequence[Dot]
 
 
 @attrs.frozen
@@ -109,25 +128,34 @@ class TimeLine:
     ticks: Sequence[Tick]
 
 
-def time_line(report: SessionReport) -> TimeLine:
-    """Draw who spoke when; messages too near to tell apart share a dot."""
+def time_line(
+    report: SessionReport, target: Callable[[ConversationMessage], str] = lambda _message: ""
+) -> TimeLine:
+    """Draw who spoke when; messages too near to tell apart share a dot.
+
+    Args:
+        report: of the session.
+        target: says which element of the page shows a message.
+    """
     order = report.order
     span = max(1, len(order) - 1)
 
     def x(index: int) -> float:
         return round(6 + index * (WIDTH - 12) / span, 0)
 
-    dots: dict[str, dict[tuple[float, str], None]] = {
+    dots: dict[str, dict[tuple[float, str], Dot]] = {
         chat.key.agent_id: {} for chat in report.chats
     }
     for index, message in enumerate(order):
-        dots[message.agent_id or ""][x(index), message.role.value] = None
+        at, role = x(index), message.role.value
+        label = f"#{message.position} {role} {message.timestamp.strftime(TIME)}"
+        dots[message.agent_id or ""].setdefault((at, role), Dot(at, role, target(message), label))
     lanes = [
-        Lane(clipped(agent_id, 80), 30 + number * _LANE, list(found))
+        Lane(clipped(agent_id, 80), 30 + number * _LANE, list(found.values()))
         for number, (agent_id, found) in enumerate(dots.items())
     ]
     ticks = [
-        Tick(x(index), order[index].timestamp.strftime("%Y-%m-%d %H:%M"))
+        Tick(x(index), order[index].timestamp.strftime(TIME))
         for index in sorted({0, span // 2, len(order) - 1} if len(order) > 1 else {0})
         if order
     ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from bisect import bisect
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -15,10 +13,10 @@ import attrs
 
 from agent_memory._version import __version__
 from agent_memory.audit.digest import ChatDigest
-from agent_memory.audit.log import Hole, first_of, hole_text
-from agent_memory.audit.report.charts import WIDTH, ContextChart, context_chart, time_line
+from agent_memory.audit.log import Hole, hole_text
+from agent_memory.audit.report.charts import TIME, WIDTH, ContextChart, context_chart, time_line
 from agent_memory.audit.report.collecting import ChatReport, SessionReport
-from agent_memory.audit.seeing import Stretch
+from agent_memory.audit.report.transcript import Item, transcript
 from agent_memory.audit.visible import clipped, one_line, visible
 from agent_memory.errors import MissingDependencyError
 from agent_memory.messages import ConversationMessage
@@ -51,7 +49,13 @@ class Piece:
 
 @attrs.frozen
 class Entry:
-    """A message as the page shows it; `place` is its position, ``""`` for made ones."""
+    """A message as the page shows it.
+
+    Args:
+        place: its position, ``""`` for one made for the view.
+        agent: its agent, where that is not plain from the place.
+        anchor: its element's id, if it has one.
+    """
 
     role: str
     place: str
@@ -59,19 +63,15 @@ class Entry:
     tokens: str
     pinned: bool
     pieces: Sequence[Piece]
+    agent: str = ""
+    anchor: str = ""
 
 
 @attrs.frozen
-class Row:
-    """Raw messages that stand alike in the view, and how; `left_out` is how many are not shown."""
+class Fold:
+    """Entries in a row of the transcript; `label` is empty where they are not folded."""
 
-    standing: str
-    number: int
-    first: int
-    last: int
-    count: int
-    tokens: int
-    left_out: int
+    label: str
     entries: Sequence[Entry]
 
 
@@ -97,7 +97,8 @@ class Chat:
     stored_tokens: int
     seen: int
     seen_tokens: int
-    rows: Sequence[Row]
+    left_out: int
+    left_out_from: int
     view: Sequence[Entry]
     summaries: Sequence[Summary]
     chart: ContextChart | None
@@ -119,11 +120,22 @@ def render(report: SessionReport) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     style = _read("style.css")
+    first_shown = [_first_shown(chat) for chat in report.chats]
+    indexes = {chat.key.agent_id: index for index, chat in enumerate(report.chats)}
+
+    def target(message: ConversationMessage) -> str:
+        index, position = indexes[message.agent_id or ""], message.position or 0
+        return _anchor(index, position) if position >= first_shown[index] else ""
+
     return environment.from_string(_read("page.html")).render(
         user=one_line(report.user_id),
         session=one_line(report.session_id),
         chats=[_chat(index, chat) for index, chat in enumerate(report.chats)],
-        line=time_line(report),
+        line=time_line(report, target),
+        transcript=[
+            Fold(row.label, [_shown(item, report) for item in row.items])
+            for row in transcript(report, first_shown)
+        ],
         messages=len(report.order),
         first=_when(report.order[0]) if report.order else "",
         last=_when(report.order[-1]) if report.order else "",
@@ -131,7 +143,7 @@ def render(report: SessionReport) -> str:
         style=style,
         # Only this style sheet, by its digest: whatever a message holds, no browser runs it.
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        made=datetime.now(UTC).strftime(f"{TIME} UTC"),
         version=__version__,
     )
 
@@ -142,8 +154,7 @@ def _read(name: str) -> str:
 
 def _chat(index: int, chat: ChatReport) -> Chat:
     explanation = chat.explanation
-    newest = chat.messages[-1].position or 0 if chat.messages else 0
-    shown_from = newest - MOST_MESSAGES + 1
+    left_out, left_out_from = _left_out(chat, _first_shown(chat))
     live = len(explanation.summaries)
     return Chat(
         index=index,
@@ -152,7 +163,8 @@ def _chat(index: int, chat: ChatReport) -> Chat:
         stored_tokens=sum(chat.tokens.values()),
         seen=len(explanation.view),
         seen_tokens=chat.seen_tokens,
-        rows=_rows(chat, shown_from),
+        left_out=left_out,
+        left_out_from=left_out_from,
         view=[_entry(message, chat) for message in explanation.view[-MOST_MESSAGES:]],
         summaries=[
             _summary(number, record, chat, is_live=number == live)
@@ -164,45 +176,30 @@ def _chat(index: int, chat: ChatReport) -> Chat:
     )
 
 
-def _rows(chat: ChatReport, shown_from: int) -> list[Row]:
-    """Return the raw log in rows: notes lie within them, and a hole parts one."""
-    coming, rows = deque(chat.marks), list[Row]()
-
-    def marks_before(position: int) -> list[Note | Hole]:
-        found: list[Note | Hole] = []
-        while coming and first_of(coming[0]) < position:
-            found.append(coming.popleft())
-        return [m for m in found if isinstance(m, Hole) or first_of(m) >= shown_from]
-
-    def add_marks(marks: Sequence[Note | Hole]) -> None:
-        if marks:
-            entries = [_mark(mark) for mark in marks]
-            first, last = first_of(marks[0]), first_of(marks[-1])
-            rows.append(Row("verbatim", 0, first, last, 0, 0, 0, entries))
-
-    holes = [hole.first for hole in chat.holes]
-    for stretch in chat.stretches:
-        for messages in _parted(stretch.messages, holes):
-            add_marks(marks_before(messages[0].position or 0))
-            within = marks_before(messages[-1].position or 0)
-            rows.append(_row(stretch, messages, chat, shown_from, within))
-    add_marks(list(coming))
-    return rows
+def _left_out(chat: ChatReport, first_shown: int) -> tuple[int, int]:
+    """Return how many messages are not shown, and the position of the first."""
+    hidden = [m.position or 0 for m in chat.messages if (m.position or 0) < first_shown]
+    return len(hidden), hidden[0] if hidden else 0
 
 
-def _parted(
-    messages: Sequence[ConversationMessage], holes: Sequence[int]
-) -> list[list[ConversationMessage]]:
-    """Part messages where there is a hole between them."""
-    parts: list[list[ConversationMessage]] = [[]]
-    passed: int | None = None
-    for message in messages:
-        before = bisect(holes, message.position or 0)
-        if passed not in (None, before):
-            parts.append([])
-        parts[-1].append(message)
-        passed = before
-    return parts
+def _first_shown(chat: ChatReport) -> int:
+    newest = chat.messages[-1].position or 0 if chat.messages else 0
+    return newest - MOST_MESSAGES + 1
+
+
+def _shown(item: Item, report: SessionReport) -> Entry:
+    """Return a transcript's item as the page shows it; its agent is named if there are several."""
+    agent = item.agent if len(report.chats) > 1 else ""
+    held = item.held
+    if isinstance(held, ConversationMessage):
+        entry = _entry(held, report.chats[item.chat])
+    else:
+        entry = _mark(held)
+    return attrs.evolve(entry, agent=agent, anchor=_anchor(item.chat, item.position))
+
+
+def _anchor(index: int, position: int) -> str:
+    return f"m{index}-{position}"
 
 
 def _mark(mark: Note | Hole) -> Entry:
@@ -211,30 +208,8 @@ def _mark(mark: Note | Hole) -> Entry:
         return Entry("hole", place, "", "", False, [Piece("text", "", text, 0)])
     head = f"{one_line(mark.kind)}: {clipped(to_json(mark.data), _EXCERPT)}"
     pieces = [Piece("note", head, visible(to_json(mark.data)[:_MOST_CHARACTERS]), 0)]
-    when = mark.timestamp.strftime("%Y-%m-%d %H:%M:%S")
+    when = mark.timestamp.strftime(TIME)
     return Entry("note", str(mark.position), when, "", False, pieces)
-
-
-def _row(
-    stretch: Stretch,
-    messages: Sequence[ConversationMessage],
-    chat: ChatReport,
-    shown_from: int,
-    notes: Sequence[Note | Hole],
-) -> Row:
-    shown = [message for message in messages if (message.position or 0) >= shown_from]
-    entries = [(message.position or 0, _entry(message, chat)) for message in shown]
-    entries += [(first_of(note), _mark(note)) for note in notes]
-    return Row(
-        standing=stretch.standing,
-        number=stretch.number,
-        first=messages[0].position or 0,
-        last=messages[-1].position or 0,
-        count=len(messages),
-        tokens=sum([chat.tokens[message.position or 0] for message in messages]),
-        left_out=len(messages) - len(shown),
-        entries=[entry for _, entry in sorted(entries, key=lambda item: item[0])],
-    )
 
 
 def _summary(number: int, record: SummaryRecord, chat: ChatReport, *, is_live: bool) -> Summary:
@@ -266,7 +241,7 @@ def _entry(message: ConversationMessage, chat: ChatReport | None) -> Entry:
 
 
 def _when(message: ConversationMessage) -> str:
-    return message.timestamp.strftime("%Y-%m-%d %H:%M:%S")
+    return message.timestamp.strftime(TIME)
 
 
 def _piece(part: Part) -> Piece:
