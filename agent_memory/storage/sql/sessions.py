@@ -359,6 +359,8 @@ class DriverSession(Session):
                 yield connection
         except (_CommitFailedError, *VENDOR_ERRORS) as failed:
             error = failed.error if isinstance(failed, _CommitFailedError) else failed
+            if self._kept is not None and self._kept.invalidated:
+                self.close()  # the driver's connection has been closed
             self._give_up_after(error)
             raise
         finally:
@@ -394,15 +396,18 @@ class DriverSession(Session):
         SQLite shares what it knows of a file among a process's connections.
         """
         self.close()
-        self.is_erasing = False  # the log is gone, or another's
+        if self._file is not None and self.is_erasing and self._file.is_another(self._identity):
+            self.is_erasing = False  # the log is gone, or another's
         if self.close_other is not None:
             self._other_closes = self.close_other()
 
-    @staticmethod
-    def _undo(driver: DriverConnection | None) -> None:
+    def _undo(self, driver: DriverConnection | None) -> None:
         if driver is not None:
-            with contextlib.suppress(*VENDOR_ERRORS):  # what matters is the error before it
+            try:
                 driver.rollback()
+            except VENDOR_ERRORS:  # what matters is the error before it
+                # The transaction is still open: the next read here would see what it wrote.
+                self.close()
 
 
 class _CommitFailedError(Exception):
