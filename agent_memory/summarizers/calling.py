@@ -62,7 +62,11 @@ class SummarizerCall:
 
     def when_done(self, tell: Callable[[], object]) -> None:
         """Have something called when the task has ended, in its loop."""
-        self._task.add_done_callback(lambda _task: tell())
+
+        def ended(_task: asyncio.Task[Any]) -> None:
+            tell()
+
+        self._task.add_done_callback(ended)
 
     async def answer(self, seconds: float | None) -> Any:
         """Wait for the answer.
