@@ -8,7 +8,13 @@ import time
 from functools import partial
 
 from agent_memory.compaction import Snapshot
-from agent_memory.events import CompactionFailed, CompactionRequest, CompactionSkipped, Event
+from agent_memory.events import (
+    Compacted,
+    CompactionFailed,
+    CompactionRequest,
+    CompactionSkipped,
+    Event,
+)
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight
 from agent_memory.storage.summarizing.hooks import Hooks
@@ -21,7 +27,7 @@ from agent_memory.storage.summarizing.summary_maker import (
     Request,
     SummaryMaker,
 )
-from agent_memory.telemetry import span
+from agent_memory.telemetry import Attributes, span
 from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -120,8 +126,9 @@ class Compactor:
         error: Exception | None = None
         try:
             with span("compact", buffer.key) as attributes:
+                attributes["agent_memory.compaction.trigger"] = reason
                 event = await self._compact(buffer, flight, reason, started)
-                attributes["agent_memory.compaction.outcome"] = type(event).__name__
+                attributes.update(_outcome(event))
         except Exception as failure:  # noqa: BLE001  whatever it is, the chat goes on
             error, event = failure, self._failed(buffer, flight, failure, started)
         buffer.attempted = True  # who is told may fetch the chat, and must not wait for us
@@ -212,3 +219,23 @@ class Compactor:
                 retry_after=buffer.pace.wait,
                 duration=time.monotonic() - started,
             )
+
+
+def _outcome(event: Event) -> Attributes:
+    """What the span of a compaction says at its end; a cost that is not known is left out."""
+    found: Attributes = {"agent_memory.compaction.outcome": type(event).__name__}
+    if isinstance(event, CompactionSkipped):
+        found["agent_memory.compaction.reason"] = event.reason
+    if isinstance(event, Compacted):
+        record = event.record
+        found |= {
+            "agent_memory.compaction.messages_before": event.messages_before,
+            "agent_memory.compaction.messages_after": event.messages_after,
+            "agent_memory.compaction.tokens_before": record.tokens_before,
+            "agent_memory.compaction.tokens_after": record.tokens_after,
+        }
+        # An adopted summary was paid for by the worker that made it.
+        if record.usage is not None and not event.adopted:
+            found["gen_ai.usage.input_tokens"] = record.usage.input_tokens
+            found["gen_ai.usage.output_tokens"] = record.usage.output_tokens
+    return found
