@@ -24,6 +24,7 @@ from agent_memory.storage.requests import (
     checked_count,
     checked_messages,
     checked_note,
+    reject_further_arguments,
     without_repeats,
 )
 from agent_memory.storage.settling import settle
@@ -148,9 +149,25 @@ class ChatStorage(Lifecycle, ABC):
 
     @final
     async def save_chat_message(
-        self, user_id: str, session_id: str, agent_id: str, new_message: ConversationMessage
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        new_message: ConversationMessage,
+        *unsupported: object,
     ) -> list[ConversationMessage]:
-        """Append one message; see :meth:`save_chat_messages`."""
+        """Append one message; see :meth:`save_chat_messages`.
+
+        Args:
+            user_id, session_id, agent_id: which chat.
+            new_message: the message.
+            unsupported: refused with advice; agent-squad passes its ``max_history_size`` here
+                when this storage is given to it without the adapter.
+
+        Raises:
+            InvalidRequestError: there are further arguments, or it is no message.
+        """
+        reject_further_arguments("save_chat_message", unsupported)
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message])
 
     @final
@@ -160,6 +177,7 @@ class ChatStorage(Lifecycle, ABC):
         session_id: str,
         agent_id: str,
         new_messages: Sequence[ConversationMessage],
+        *unsupported: object,
     ) -> list[ConversationMessage]:
         """Append messages in one atomic step. Nothing is dropped, merged, reordered or forgotten.
 
@@ -167,16 +185,18 @@ class ChatStorage(Lifecycle, ABC):
             user_id, session_id, agent_id: which chat.
             new_messages: any number; an empty list is a no-op. A message whose id is already in
                 the chat, with equal role, content and extra, is not stored again.
+            unsupported: refused with advice, as :meth:`save_chat_message` does.
 
         Returns:
             The messages as stored, in the order given, with `position` and `agent_id`.
 
         Raises:
-            InvalidRequestError: something is no message.
+            InvalidRequestError: something is no message, or there are further arguments.
             StorageConflictError: an id is known with another payload; nothing is stored.
             MessageTooLargeError: the backend cannot hold a message; nothing is stored.
             StorageUnavailableError: see its ``stored`` for whether the messages may be there.
         """
+        reject_further_arguments("save_chat_messages", unsupported)
         key = chat_key(user_id, session_id, agent_id)
         messages = checked_messages(new_messages)
         await self._ready()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import cast
+from typing import Final, cast
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, Note, same_payload
+
+_SQUAD_ADVICE: Final = (
+    "Within agent-squad use the adapter: AgentSquad(storage=AgentSquadChatStorage(storage)), "
+    "from agent_memory.adapters.agent_squad import AgentSquadChatStorage"
+)
 
 
 def checked_messages(messages: object) -> list[ConversationMessage]:
@@ -30,10 +35,34 @@ def checked_messages(messages: object) -> list[ConversationMessage]:
     for index, message in enumerate(batch):
         if not isinstance(message, ConversationMessage):
             raise InvalidRequestError(
-                f"new_messages[{index}] must be a ConversationMessage, not "
-                f"{type(message).__name__}; make one with ConversationMessage(role, content)"
+                f"new_messages[{index}] must be a ConversationMessage of agent_memory, not "
+                f"{_full_name(message)}; {_advice(message)}"
             )
     return cast("list[ConversationMessage]", batch)
+
+
+def reject_further_arguments(method: str, arguments: Sequence[object]) -> None:
+    """Refuse positional arguments that only agent-squad's storages take.
+
+    Raises:
+        InvalidRequestError: there are some.
+    """
+    if arguments:
+        raise InvalidRequestError(
+            f"{method} takes user_id, session_id, agent_id and what to save, and "
+            f"{len(arguments)} further argument(s) came. {_SQUAD_ADVICE}"
+        )
+
+
+def _full_name(value: object) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _advice(message: object) -> str:
+    if type(message).__module__.partition(".")[0] == "agent_squad":
+        return _SQUAD_ADVICE
+    return "make one with ConversationMessage(role, content)"
 
 
 def checked_note(note: object) -> Note:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
-from agent_memory import ChatKey, ConversationMessage, InvalidRequestError, StorageConflictError
+from agent_memory import (
+    ChatKey,
+    ConversationMessage,
+    InMemoryChatStorage,
+    InvalidRequestError,
+    StorageConflictError,
+)
 from agent_memory.storage.requests import (
     check_scope_ids,
     checked_count,
@@ -66,3 +74,32 @@ def test_scopes_are_a_user_or_a_session_of_one():
         check_scope_ids(None, "s")
     with pytest.raises(InvalidRequestError):
         check_scope_ids("", None)
+
+
+class FromElsewhere:
+    """A message of another library; named by its module as agent-squad's are."""
+
+
+FromElsewhere.__module__ = "agent_squad.types.types"
+ADAPTER = "from agent_memory.adapters.agent_squad import AgentSquadChatStorage"
+
+
+@pytest.mark.parametrize("further", [(100,), (None,)])
+async def test_c118_agent_squad_s_further_argument_is_answered_with_its_adapter(further):
+    """Its orchestrator shows an error's text as the answer: it says what to do."""
+    storage = InMemoryChatStorage()
+    message = ConversationMessage("user", "hello")
+    with pytest.raises(InvalidRequestError, match=ADAPTER):
+        await storage.save_chat_message("user", "session", "agent", message, *further)
+    with pytest.raises(InvalidRequestError, match=ADAPTER):
+        await storage.save_chat_messages("user", "session", "agent", [message], *further)
+    assert await storage.fetch_chat("user", "session", "agent") == []
+
+
+async def test_c118_agent_squad_s_messages_are_answered_with_its_adapter():
+    """A message of its own type; any other type is named with its module."""
+    storage = InMemoryChatStorage()
+    with pytest.raises(InvalidRequestError, match=ADAPTER):
+        await storage.save_chat_message("user", "session", "agent", FromElsewhere())
+    with pytest.raises(InvalidRequestError, match=r"not fractions\.Fraction; make one with"):
+        await storage.save_chat_message("user", "session", "agent", Fraction(1))

@@ -219,3 +219,17 @@ def test_the_example_runs(tmp_path):
     ]
     assert "in the log: 60" in printed[0]
     assert "in the log: 120" in printed[1]
+
+
+async def test_c118_without_the_adapter_the_answer_says_to_use_it():
+    """The orchestrator answers with the error's text."""
+    inner = InMemoryChatStorage()
+    agent = Speaker("talk")
+    squad = AgentSquad(
+        storage=SummarizingChatStorage(inner, ScriptedSummarizer()), classifier=Turns(agent)
+    )
+    squad.add_agent(agent)
+    response = await squad.route_request("hello", "user", "session")
+    (answer,) = texts([response.output])
+    assert "from agent_memory.adapters.agent_squad import AgentSquadChatStorage" in answer
+    assert await inner.fetch_all_chats("user", "session") == []
