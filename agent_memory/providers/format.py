@@ -147,6 +147,7 @@ class Format:
         call_id: what call ids look like; None when anything but the empty string will do.
         result_problem: what is refused inside a result in this format; None when nothing is.
         clean_result: a result without that.
+        mismatched: whether a result in this format is of another kind than its call.
         rewrites: whether a message has to be rewritten although each of its parts is accepted.
         is_empty: whether a message says nothing at all to the provider.
     """
@@ -192,6 +193,7 @@ class Format:
     call_id: re.Pattern[str] | None = None
     result_problem: Callable[[Part], str | None] = _nothing
     clean_result: Callable[[Part], Part] = _same_part
+    mismatched: Callable[[Part, Part], bool] = lambda _call, _result: False
     rewrites: Callable[[ConversationMessage], bool] = lambda message: message.content == []
     is_empty: Callable[[ConversationMessage, tuple[Part, ...]], bool]
 

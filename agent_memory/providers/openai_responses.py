@@ -327,9 +327,28 @@ def _write_call(call: Part) -> Block:
 
 def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
-    output = inner if has_media and inner else result.text
+    blocks = [block for block in map(_input_block, inner) if block is not None]
+    output = blocks if has_media and blocks else result.text
     kind = "custom_tool_call_output" if result.custom else "function_call_output"
     return {"type": kind, "call_id": result.id or "", "output": output}
+
+
+def _input_block(block: Block) -> Block | None:
+    """A block as an output of the application's may hold it: no ``computer_screenshot``."""
+    media = _media_of(block) if block.get("type") == "computer_screenshot" else None
+    return block if media is None else _write_media(media)
+
+
+def _mismatched(call: Part, result: Part) -> bool:
+    """Whether an output item is of another kind than its call."""
+    if "openai_responses" not in result.forms:
+        return False
+    own = "openai_responses" in call.forms
+    written = "custom_tool_call" if call.custom else "function_call"
+    kind = as_text((as_dict(call.raw) or {}).get("type")) if own else written
+    expected = f"{kind}_output"
+    found = as_text((as_dict(result.raw) or {}).get("type"))
+    return found != expected and kind in ("custom_tool_call", "function_call")
 
 
 def _arrange(
@@ -441,5 +460,6 @@ FORMAT: Final = Format(
     starts_with_results=True,  # with previous_response_id or a conversation
     result_problem=_result_problem,
     clean_result=_clean_result,
+    mismatched=_mismatched,
     is_empty=_is_empty,
 )

@@ -158,18 +158,17 @@ class _Sieve:
     def _clean(self, atom: Atom, plain: Part) -> None:
         """Replace what the provider refuses inside a call or a result."""
         form, part, call_id = self._form, atom.part, atom.part.id
-        atom.changed = part is not plain
         if part.kind not in ("call", "result") or call_id is None or form.name not in part.forms:
             return
-        if form.items and part.custom is not plain.custom:
-            part = attrs.evolve(part, forms=frozenset())
-        elif call_id != plain.id:
+        if call_id != plain.id:
             part = attrs.evolve(part, raw=form.with_id(part, call_id))
         elif form.call_id is not None and not form.call_id.fullmatch(call_id):
             part = attrs.evolve(part, raw=form.with_id(part, safe_id(call_id)))
         if part.answers:
             part = form.clean_result(part)
-        atom.part, atom.changed = part, part is not plain
+        # A part that is only known better than when it stood alone is sent as it is.
+        atom.changed = part.raw is not plain.raw or part.id != plain.id
+        atom.part = part
 
     def _speaker(
         self, message: ConversationMessage, held: tuple[Part, ...], *, own_form: bool
@@ -214,23 +213,39 @@ class _Sieve:
                     self._waiting[call_id] = atom
             elif atom.part.hosted and self._form.pairs_hosted:
                 self._pair_hosted(atom)
+            elif atom.part.kind == "result" and atom.part.raw is not None:
+                # The provider's output for a call that the application has to answer.
+                atom.alive = atom.part.id not in self._waiting
         self._atoms += atoms
 
     def _pair_hosted(self, atom: Atom) -> None:
         """A hosted result answers a hosted call, which may wait for it through other exchanges."""
         call_id = atom.part.id or ""
         if atom.part.kind == "call":
-            self._hosted[call_id] = atom
+            atom.alive = call_id not in self._hosted
+            self._hosted.setdefault(call_id, atom)
         else:
             atom.alive = self._hosted.pop(call_id, None) is not None
 
     def _answer(self, atoms: list[Atom]) -> None:
         """The first result of each call that waits stays; strays and later ones do not."""
         for atom in atoms:
-            if self._waiting.pop(atom.part.id or "", None) is not None:
+            call = self._waiting.pop(atom.part.id or "", None)
+            if call is not None:
                 self._answering = True
                 atom.turn = self._turn
+                self._match(atom, call.part)
                 self._atoms.append(atom)
+
+    def _match(self, atom: Atom, call: Part) -> None:
+        """Write the result anew if its item is of another kind than that of its call."""
+        part = atom.part
+        if part.custom is not call.custom:
+            part = attrs.evolve(part, custom=call.custom)
+        if self._form.mismatched(call, part):
+            part = attrs.evolve(part, forms=frozenset())
+            atom.changed = True
+        atom.part = part
 
     def _close_hosted(self) -> None:
         """The user goes on: a hosted call that a paused turn left without its result is dead."""
@@ -304,8 +319,20 @@ def written(
         for new in drafts:
             target = after_results if new.after_results else made
             target.append(_message(new, messages, held, uses))
-    made += after_results
+    if not _awaits_results(atoms):
+        made += after_results
     return _opened(made, form) if form.user_first else made
+
+
+def _awaits_results(atoms: Sequence[Atom]) -> bool:
+    """Whether the exchange at the end is open: nothing but results may come before it closes."""
+    waiting: set[str | None] = set()
+    for atom in atoms:
+        if atom.part.waits:
+            waiting.add(atom.part.id)
+        elif atom.part.answers:
+            waiting.discard(atom.part.id)
+    return bool(waiting)
 
 
 def _togetherness(form: Format) -> Callable[[Atom], tuple[ParticipantRole, int]]:

@@ -314,7 +314,9 @@ def _hosted(turns: Sequence[Turn]) -> Iterator[Found]:
         hosted = [(index, part) for index, held in inside for part in held if part.hosted]
         for index, part in hosted:
             if part.kind == "call":
-                waiting[part.id] = index
+                if part.id in waiting:
+                    yield index, "duplicate_call", f"two calls have the id {part.id}"
+                waiting.setdefault(part.id, index)
             elif waiting.pop(part.id, None) is None:
                 yield index, "orphaned_result", f"no call before it has the id {part.id}"
 

@@ -11,6 +11,8 @@ import typing
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent_memory import providers
 from agent_memory.providers import convert, repair, validate
@@ -231,7 +233,7 @@ def test_what_the_assistant_said_in_two_blocks_needs_no_id():
     assert faults(request.messages, "openai_responses") == []
 
 
-@pytest.mark.parametrize("provider", ["openai"])
+@pytest.mark.parametrize("provider", ["openai", "openai_responses", "anthropic"])
 def test_what_only_replies_have_goes_nowhere(provider):
     """Every type of reply with all its keys: kept exactly, and sent back without what is refused.
 
@@ -246,3 +248,27 @@ def test_what_only_replies_have_goes_nowhere(provider):
         if found - allowed:
             wrong[name] = found
     assert wrong == {}
+
+
+def any_sequence():
+    """Messages with one block each, of any types and any provider, mixed."""
+    loaded = [
+        (provider, item)
+        for provider in PROVIDERS
+        for full in (False, True)
+        for made in samples(provider, full=full).values()
+        for item in made
+    ]
+    drawn = st.lists(st.sampled_from(loaded), min_size=1, max_size=6)
+    return drawn.map(lambda items: [CODECS[provider][0]([item])[0] for provider, item in items])
+
+
+@given(history=any_sequence(), target=st.sampled_from(PROVIDERS))
+@settings(max_examples=300)
+def test_any_sequence_of_types_gives_a_right_request(history, target):
+    """Calls find the results that bear their id, whichever kinds they are of."""
+    view = repair(history, target)
+    assert validate(view, target) == []
+    assert all(a is b for a, b in zip(repair(view, target), view, strict=True))
+    request = convert(view, target)
+    assert [fault.kind for fault in faults(request.messages, target, request.system)] == []

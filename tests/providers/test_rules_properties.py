@@ -16,7 +16,9 @@ from agent_memory.providers import from_openai, parts, repair, validate
 from agent_memory.providers.validation import open_sites_of
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
-ANY_HISTORY = st.one_of(histories(max_turns=10), mixtures())
+ANY_HISTORY = st.one_of(
+    histories(max_turns=10), mixtures(), histories(rare=True, max_turns=10), mixtures(rare=True)
+)
 AIRLINE = Path(__file__).parents[3] / "shared" / "data" / "airline.jsonl"
 PROVIDERS = st.sampled_from(SHAPES)
 
