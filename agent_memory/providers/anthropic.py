@@ -295,8 +295,36 @@ def _clean_result(result: Part) -> Part:
 
 
 def _trim(message: Block, _owner: FormatName | None) -> Block:
-    """A message without what only a reply has, such as ``stop_reason``."""
-    return {key: value for key, value in message.items() if key not in FORMAT.reply_fields}
+    """A message without what only a reply has, such as ``stop_reason``.
+
+    Source for citations: ``CitationPageLocation`` against ``CitationPageLocationParam`` in the
+    SDK, and the other places in documents likewise.
+    """
+    trimmed = {key: value for key, value in message.items() if key not in FORMAT.reply_fields}
+    return _with_trimmed_citations(trimmed)
+
+
+def _with_trimmed_citations(holder: Block) -> Block:
+    """A message, or a result in it, whose texts cite documents without the ``file_id``."""
+    blocks = as_list(holder.get("content"))
+    return {**holder, "content": [_cited(block) for block in blocks]} if blocks else holder
+
+
+def _cited(item: Any) -> Any:
+    block = as_dict(item)
+    if block is None:
+        return item
+    citations = as_list(block.get("citations"))
+    if citations:
+        return {**block, "citations": [_without_file_id(citation) for citation in citations]}
+    return _with_trimmed_citations(block)
+
+
+def _without_file_id(item: Any) -> Any:
+    citation = as_dict(item)
+    if citation is None:
+        return item
+    return {key: value for key, value in citation.items() if key != "file_id"}
 
 
 _DOCS: Final = "https://docs.anthropic.com/en/"

@@ -428,7 +428,18 @@ def _trim(item: Block, _owner: FormatName | None) -> Block:
     """
     is_custom = as_text(item.get("type")).startswith("custom_tool_call")
     dropped = _CUSTOM_REPLY_ONLY if is_custom else _REPLY_ONLY
-    return {key: value for key, value in item.items() if key not in dropped}
+    trimmed = {key: value for key, value in item.items() if key not in dropped}
+    chunks = as_list(item.get("output")) if item.get("type") == "shell_call_output" else []
+    if chunks:
+        trimmed["output"] = [_trimmed_chunk(chunk) for chunk in chunks]
+    return trimmed
+
+
+def _trimmed_chunk(item: Any) -> Any:
+    chunk = as_dict(item)
+    if chunk is None:
+        return item
+    return {key: value for key, value in chunk.items() if key not in _REPLY_ONLY}
 
 
 _CREATE: Final = "https://platform.openai.com/docs/api-reference/responses/create"
