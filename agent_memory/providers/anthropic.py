@@ -13,6 +13,7 @@ import attrs
 
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers.format import (
+    NO_OUTPUT,
     SAFE_ID,
     USERS,
     Format,
@@ -38,6 +39,7 @@ from agent_memory.providers.part import (
     is_blank,
     joined,
     readable,
+    without,
 )
 from agent_memory.providers.plain import load_message
 
@@ -251,6 +253,8 @@ def _write_call(call: Part) -> Block:
 def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
     content = inner if has_media else result.text if result.text.strip() else ""
+    if result.is_error and not content:
+        content = NO_OUTPUT
     block = {"type": "tool_result", "tool_use_id": safe_id(result.id), "content": content}
     return {**block, "is_error": True} if result.is_error else block
 
@@ -279,6 +283,8 @@ def _refuses_blank(part: Part, _held: tuple[Part, ...]) -> str | None:
 
 def _result_problem(result: Part) -> str | None:
     content = result.payload
+    if result.is_error and not content:
+        return "is an error without content"
     if isinstance(content, str):
         return "is blank text" if content and not content.strip() else None
     blank = any(is_blank_block(item) for item in as_list(content))
@@ -290,7 +296,9 @@ def _clean_result(result: Part) -> Part:
     if block is None or _result_problem(result) is None:
         return result
     kept = [item for item in as_list(result.payload) if not is_blank_block(item)]
-    content = "" if isinstance(result.payload, str) else kept
+    content: Any = "" if isinstance(result.payload, str) else kept
+    if result.is_error and not content:
+        content = NO_OUTPUT
     return attrs.evolve(result, raw={**block, "content": content})
 
 
@@ -316,15 +324,8 @@ def _cited(item: Any) -> Any:
         return item
     citations = as_list(block.get("citations"))
     if citations:
-        return {**block, "citations": [_without_file_id(citation) for citation in citations]}
+        return {**block, "citations": [without(each, "file_id") for each in citations]}
     return _with_trimmed_citations(block)
-
-
-def _without_file_id(item: Any) -> Any:
-    citation = as_dict(item)
-    if citation is None:
-        return item
-    return {key: value for key, value in citation.items() if key != "file_id"}
 
 
 _DOCS: Final = "https://docs.anthropic.com/en/"

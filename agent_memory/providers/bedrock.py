@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,6 +15,7 @@ import attrs
 from agent_memory.messages import ParticipantRole
 from agent_memory.providers.format import (
     EVERYONE,
+    NO_OUTPUT,
     Format,
     Pages,
     Reader,
@@ -39,6 +40,7 @@ from agent_memory.providers.part import (
     to_json,
 )
 
+_USER: Final = ParticipantRole.USER
 _BEDROCK: Final = frozenset[FormatName]({"bedrock"})
 _CALL_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 """The documented pattern has no dot and no colon, but models make such ids, and they are taken."""
@@ -201,7 +203,10 @@ def _write_call(call: Part) -> Block:
 def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
     text = [{"text": result.text}] if result.text.strip() else []
-    body: Block = {"toolUseId": safe_id(result.id), "content": inner if has_media else text}
+    content = inner if has_media else text
+    if result.is_error and not content:
+        content = [{"text": NO_OUTPUT}]
+    body: Block = {"toolUseId": safe_id(result.id), "content": content}
     return {"toolResult": {**body, "status": "error"} if result.is_error else body}
 
 
@@ -235,6 +240,8 @@ def _refuses_blank(part: Part, held: tuple[Part, ...]) -> str | None:
 def _result_problem(result: Part) -> str | None:
     # Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/
     # API_runtime_ToolResultContentBlock.html.
+    if result.is_error and not result.payload:
+        return "is an error without content"
     for item in as_list(result.payload):
         block = as_dict(item)
         if is_blank_block(item):
@@ -251,7 +258,26 @@ def _clean_result(result: Part) -> Part:
         return result
     kept = [_as_object(item) for item in as_list(result.payload)]
     kept = [item for item in kept if not is_blank_block(item)]
+    if result.is_error and not kept:
+        kept = [{"text": NO_OUTPUT}]
     return attrs.evolve(result, raw={**block, "toolResult": {**body, "content": kept}})
+
+
+def _words_for(held: Sequence[Part]) -> str | None:
+    """A message with documents has to hold text too; else the name of the first of them.
+
+    Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html,
+    "content": "If you include a ContentBlock with a document field in the array, you must also
+    include a ContentBlock with a text field."
+    """
+    if any(part.kind == "text" and part.text for part in held):
+        return None
+    for part in held:
+        block = FORMAT.block_for(part, _USER) if part.kind == "media" else None
+        document = as_dict(block.get("document")) if isinstance(block, dict) else None
+        if document is not None:
+            return f"(Document: {as_text(document.get('name')) or 'document'})"
+    return None
 
 
 def _as_object(item: Any) -> Any:
@@ -297,5 +323,6 @@ FORMAT: Final = Format(
     call_id=_CALL_ID,
     result_problem=_result_problem,
     clean_result=_clean_result,
+    words_for=_words_for,
     is_empty=holds_no_parts,
 )

@@ -92,6 +92,9 @@ def _reshape(messages: Sequence[ConversationMessage], form: Format) -> Reshaped:
         held = known[index]
         left_out += _missing(index, message, held, form)
         carried = [part for part in held if part.kind != "other"]
+        words = form.words_for(carried)
+        if words is not None:
+            carried.append(Part("text", words))
         for number, new in enumerate(form.arrange(form, message.role, carried, {})):
             if new.after_results:
                 waiting.append(_message(new, message, number))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -148,6 +148,7 @@ class Format:
         result_problem: what is refused inside a result in this format; None when nothing is.
         clean_result: a result without that.
         mismatched: whether a result in this format is of another kind than its call.
+        words_for: what has to be said beside these parts of one message; None when nothing has.
         rewrites: whether a message has to be rewritten although each of its parts is accepted.
         is_empty: whether a message says nothing at all to the provider.
     """
@@ -194,6 +195,7 @@ class Format:
     result_problem: Callable[[Part], str | None] = _nothing
     clean_result: Callable[[Part], Part] = _same_part
     mismatched: Callable[[Part, Part], bool] = lambda _call, _result: False
+    words_for: Callable[[Sequence[Part]], str | None] = _nothing
     rewrites: Callable[[ConversationMessage], bool] = lambda message: message.content == []
     is_empty: Callable[[ConversationMessage, tuple[Part, ...]], bool]
 
@@ -236,6 +238,19 @@ class Format:
         return [
             self.write_text(block, role) if isinstance(block, str) else block for _, block in kept
         ]
+
+    def may_be_blank(self, text: Part, after: Part | None) -> bool:
+        """Whether a view keeps a blank text that stands before the part `after`.
+
+        Neighbours are merged and parts are left out, so that blank text may come to stand alone,
+        which is refused; but before state of the provider's (Bedrock's cache point) it may be
+        there for a reason.
+        """
+        if not self.merges:
+            return True
+        if after is None or after.kind != "other":
+            return False
+        return self.refuses_blank(text, (text, after)) is None
 
     def is_within(self, part: Part) -> bool:
         """Whether a part lies beside the blocks of a message in this format, with no own block."""
@@ -304,6 +319,9 @@ def arguments_text(call: Part) -> str:
         return to_json(arguments_of(call))
     return given if isinstance(given, str) else to_json({} if given is None else given)
 
+
+NO_OUTPUT: Final = "(no output)"
+"""What a failed result says where it has no content and the provider wants some."""
 
 SAFE_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The call ids that Anthropic and Bedrock accept."""

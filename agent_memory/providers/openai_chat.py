@@ -31,6 +31,7 @@ from agent_memory.providers.part import (
     as_text,
     joined,
     readable,
+    without,
 )
 
 _CHAT: Final = frozenset[FormatName]({"openai_chat"})
@@ -88,14 +89,21 @@ def _read_beside(extra: Mapping[str, Any]) -> tuple[list[Part], list[Part]]:
         after.append(Part("text", refusal, forms=_CHAT))
     audio = as_dict(extra.get("audio"))
     if audio is not None:
-        said = as_text(audio.get("transcript"))
-        after.append(Part("media", said, name="audio", payload=audio, forms=_CHAT))
+        after.append(_read_spoken(audio))
     after += [_read_call(entry) for entry in as_list(extra.get("tool_calls"))]
     legacy = as_dict(extra.get("function_call"))
     if legacy is not None:
         name, arguments = as_id(legacy.get("name")), legacy.get("arguments")
         after.append(Part("call", name=name, payload=arguments, forms=_CHAT))
     return before, after
+
+
+def _read_spoken(audio: Block) -> Part:
+    """A reply in sound: its words, where they are known."""
+    said = as_text(audio.get("transcript"))
+    if said.strip():
+        return Part("text", said, payload=audio, forms=_CHAT)
+    return Part("media", name="audio", payload=audio, forms=_CHAT)
 
 
 def _read_executed(entry: object) -> tuple[Part, ...]:
@@ -182,7 +190,11 @@ def _arrange(
     form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
 ) -> list[Draft]:
     results = [draft for part in held if part.answers for draft in _result(form, part, extra)]
-    rest = [part for part in held if not part.answers and part.kind != "call"]
+    rest = [
+        part
+        for part in held
+        if not part.answers and part.kind != "call" and not _lies_beside(part, extra)
+    ]
     speaker = ParticipantRole.USER if role is _TOOL else role
     calls = [part for part in held if part.kind == "call" and not form.is_within(part)]
     written = [entry for entry in (form.block_for(part, role) for part in calls) if entry]
@@ -196,6 +208,14 @@ def _arrange(
         Draft(speaker, None if empty else content, others)
     ]  # fmt: skip
     return [*spoken, *results] if role is _ASSISTANT else [*results, *spoken]
+
+
+def _lies_beside(part: Part, extra: Mapping[str, Any]) -> bool:
+    """Whether a text is the refusal or the words of the sound beside the content."""
+    if part.raw is not None or part.kind != "text":
+        return False
+    audio = as_dict(extra.get("audio")) or {}
+    return part.text in (extra.get("refusal"), audio.get("transcript"))
 
 
 def _result(form: Format, result: Part, extra: Mapping[str, Any]) -> list[Draft]:
@@ -258,7 +278,7 @@ def _trim(message: Block, owner: FormatName | None) -> Block:
     if not trimmed.get("tool_calls", True):
         del trimmed["tool_calls"]
     if "tool_calls" in trimmed:
-        trimmed["tool_calls"] = [_without(call, "index") for call in trimmed["tool_calls"]]
+        trimmed["tool_calls"] = [without(call, "index") for call in trimmed["tool_calls"]]
     audio = as_dict(trimmed.get("audio"))
     if audio is not None:
         trimmed["audio"] = {"id": audio.get("id")}
@@ -266,11 +286,6 @@ def _trim(message: Block, owner: FormatName | None) -> Block:
     if blocks and owner != FORMAT.name:
         trimmed["content"] = [_known_text(block) for block in blocks]
     return trimmed
-
-
-def _without(entry: Any, key: str) -> Any:
-    held = as_dict(entry)
-    return entry if held is None else {name: held[name] for name in held if name != key}
 
 
 def _known_text(block: Any) -> Any:

@@ -26,6 +26,7 @@ from agent_memory.providers.part import (
     as_text,
     joined,
     readable,
+    without,
 )
 from agent_memory.providers.plain import load_message
 
@@ -173,6 +174,7 @@ def _read_output(item: Block, kind: str) -> Part:
     text = given if isinstance(given, str) else joined(inner)
     if kind == "shell_call_output":
         inner, text = (), readable(given)
+        failed = failed or any(_has_failed(chunk) for chunk in blocks)
     elif kind == "tool_search_output":
         text = readable(item.get("tools"))
     elif kind == "mcp_approval_response":
@@ -193,6 +195,12 @@ def _read_output(item: Block, kind: str) -> Part:
         forms=_RESPONSES,
         custom=kind == "custom_tool_call_output",
     )
+
+
+def _has_failed(chunk: Any) -> bool:
+    """Whether a shell command timed out, or ended with another code than 0."""
+    outcome = as_dict((as_dict(chunk) or {}).get("outcome")) or {}
+    return outcome.get("type") == "timeout" or outcome.get("exit_code") not in (None, 0)
 
 
 def _read_mcp(item: Block) -> Part | None:
@@ -343,12 +351,10 @@ def _mismatched(call: Part, result: Part) -> bool:
     """Whether an output item is of another kind than its call."""
     if "openai_responses" not in result.forms:
         return False
-    own = "openai_responses" in call.forms
-    written = "custom_tool_call" if call.custom else "function_call"
-    kind = as_text((as_dict(call.raw) or {}).get("type")) if own else written
-    expected = f"{kind}_output"
-    found = as_text((as_dict(result.raw) or {}).get("type"))
-    return found != expected and kind in ("custom_tool_call", "function_call")
+    kind = "custom_tool_call" if call.custom else "function_call"
+    if "openai_responses" in call.forms and (as_dict(call.raw) or {}).get("type") != kind:
+        return False  # such as shell_call, whose output cannot be written from text
+    return (as_dict(result.raw) or {}).get("type") != f"{kind}_output"
 
 
 def _arrange(
@@ -428,18 +434,11 @@ def _trim(item: Block, _owner: FormatName | None) -> Block:
     """
     is_custom = as_text(item.get("type")).startswith("custom_tool_call")
     dropped = _CUSTOM_REPLY_ONLY if is_custom else _REPLY_ONLY
-    trimmed = {key: value for key, value in item.items() if key not in dropped}
+    trimmed: Block = without(item, *dropped)
     chunks = as_list(item.get("output")) if item.get("type") == "shell_call_output" else []
     if chunks:
-        trimmed["output"] = [_trimmed_chunk(chunk) for chunk in chunks]
+        trimmed["output"] = [without(chunk, *_REPLY_ONLY) for chunk in chunks]
     return trimmed
-
-
-def _trimmed_chunk(item: Any) -> Any:
-    chunk = as_dict(item)
-    if chunk is None:
-        return item
-    return {key: value for key, value in chunk.items() if key not in _REPLY_ONLY}
 
 
 _CREATE: Final = "https://platform.openai.com/docs/api-reference/responses/create"

@@ -107,6 +107,12 @@ def as_id(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def without(value: Any, *keys: str) -> Any:
+    """A dict without these keys; anything else as it is."""
+    block = as_dict(value)
+    return value if block is None else {key: block[key] for key in block if key not in keys}
+
+
 def to_json(value: object) -> str:
     """`value` as JSON text that keeps all characters; bytes become base64 text."""
     return json.dumps(value, ensure_ascii=False, default=_bytes_as_text)
@@ -128,6 +134,8 @@ def is_blank(part: Part) -> bool:
 
 _BARE: Final = frozenset({"text", "content", "output", "stdout", "stderr", "logs", "lines"})
 """Keys of a hosted tool's result whose text is shown without the key's name."""
+_CODES: Final = ("return_code", "exit_code")
+"""Numbers that tell of a failure, unless they are 0."""
 _UNREAD: Final = ("id", "type", "data", "signature", "cache_control", "status", "mime", "role")
 
 
@@ -146,9 +154,11 @@ def _readable(value: object, key: str) -> list[str]:
         if not text.strip() or _is_unread(key):
             return []
         return [text if key in _BARE or not key else f"{key}: {text}"]
-    if isinstance(value, int | float) and not isinstance(value, bool) and key == "return_code":
+    if isinstance(value, int | float) and not isinstance(value, bool) and key in _CODES:
         return [f"{key}: {value}"] if value else []
     block = as_dict(value)
+    if block is not None and block.get("type") == "timeout":
+        return ["timed out"]
     if block is not None:
         return [line for name, held in block.items() for line in _readable(held, name)]
     return [line for held in as_list(value) for line in _readable(held, key)]

@@ -210,7 +210,8 @@ def marked(message: ConversationMessage, form: Format) -> ConversationMessage:
     if not message.extra and isinstance(message.content, str):
         return message
     held = parts(message)
-    if _format_shown(message, held) is None and _is_ambiguous(message, form, held):
+    shown = _format_shown(message, held) is not None
+    if _is_trimmed(message, form) or (not shown and _is_ambiguous(message, form, held)):
         return attrs.evolve(message, extra={**message.extra, WRITTEN_IN: form.name})
     return message
 
@@ -218,8 +219,13 @@ def marked(message: ConversationMessage, form: Format) -> ConversationMessage:
 def _is_ambiguous(message: ConversationMessage, form: Format, held: tuple[Part, ...]) -> bool:
     if any(part.kind == "other" for part in held) or not fits(message, form, held):
         return True
-    if message.extra.keys() - FIELDS - MARKERS and form.name != _DEFAULT_OWNER:
-        return True
+    return bool(message.extra.keys() - FIELDS - MARKERS) and form.name != _DEFAULT_OWNER
+
+
+def _is_trimmed(message: ConversationMessage, form: Format) -> bool:
+    """Whether blocks lose something when it is not known where they are from."""
+    if isinstance(message.content, str):
+        return False
     content: Any = message.content
     plain = {"role": message.role.value, "content": content}
     return form.trim(plain, None) != form.trim(plain, form.name)

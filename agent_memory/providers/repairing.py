@@ -148,7 +148,8 @@ class _Sieve:
         speaker = self._speaker(message, held, own_form=own_form)
         atoms: list[Atom] = []
         for place, part in enumerate(held):
-            if self._allowed(part, message, own_form=own_form):
+            after = held[place + 1] if place + 1 < len(held) else None
+            if self._allowed(part, message, after, own_form=own_form):
                 role = _TOOL if part.answers else _ASSISTANT if part.hosted else speaker
                 atom = Atom(role, part, index, place, len(held), own_form)
                 self._clean(atom, self._plain[index][place])
@@ -186,9 +187,11 @@ class _Sieve:
         instructs = any(part.kind == "other" for part in held)
         return role if own_form and self._form.later_system and instructs else _USER
 
-    def _allowed(self, part: Part, message: ConversationMessage, *, own_form: bool) -> bool:
+    def _allowed(
+        self, part: Part, message: ConversationMessage, after: Part | None, *, own_form: bool
+    ) -> bool:
         form, role = self._form, message.role
-        if is_blank(part) and (form.merges or not own_form):
+        if is_blank(part) and not (own_form and form.may_be_blank(part, after)):
             return False
         if part.kind == "other" and not own_form and part.forms - {form.name}:
             return False
@@ -311,17 +314,32 @@ def written(
         if held[0].role is not _TOOL:
             made += after_results
             after_results.clear()
-        if _is_whole(held, source, form):
+        told = _told(held, form)
+        if len(told) == len(held) and _is_whole(held, source, form):
             made.append(source)
             continue
         extra: Mapping[str, Any] = source.extra if held[0].own_form else {}
-        drafts = form.arrange(form, held[0].role, [atom.part for atom in held], extra)
+        drafts = form.arrange(form, held[0].role, told, extra)
         for new in drafts:
             target = after_results if new.after_results else made
             target.append(_message(new, messages, held, uses))
     if not _awaits_results(atoms):
         made += after_results
     return _opened(made, form) if form.user_first else made
+
+
+def _told(held: Sequence[Atom], form: Format) -> list[Part]:
+    """The parts of one message, and the words that have to stand beside them.
+
+    Decided after each of the messages that it is made of, so that later ones change nothing.
+    """
+    told: list[Part] = []
+    for _, together in groupby(held, key=lambda atom: atom.source):
+        told += [atom.part for atom in together]
+        words = form.words_for(told)
+        if words is not None:
+            told.append(Part("text", words))
+    return told
 
 
 def _awaits_results(atoms: Sequence[Atom]) -> bool:

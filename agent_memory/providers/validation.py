@@ -32,6 +32,7 @@ Rule: TypeAlias = Literal[
     "alternation",
     "empty_content",
     "blank_text",
+    "lone_document",
     "call_placement",
     "result_placement",
     "result_content",
@@ -126,6 +127,8 @@ def _within(
         yield "format", f"it is not written in the format {form.name}"
     if form.is_empty(message, held):
         yield "empty_content", "it has no content"
+    if own_form and form.words_for(held) is not None:
+        yield "lone_document", "it holds a document and no text"
     for part in held:
         if part.kind == "text":
             if not part.text.strip() and (problem := form.refuses_blank(part, held)):

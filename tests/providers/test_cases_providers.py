@@ -480,3 +480,82 @@ async def test_c87_cache_marks_of_another_format_stay_behind():
     assert convert(messages, "anthropic").messages == items
     for provider in ("openai", "openai_responses", "bedrock"):
         assert "cache_control" not in repr(await view(messages, provider))
+
+
+async def test_c77_what_a_spoken_reply_says_is_read():
+    """The transcript of Chat's audio: by the summarizer, and by other providers as text."""
+    audio = {
+        "id": "audio_1",
+        "data": "AAAA",
+        "expires_at": 1,
+        "transcript": "Trains leave at nine.",
+    }
+    items = [HELLO, {"role": "assistant", "content": None, "audio": audio}]
+    messages = load(items, "openai")
+    assert providers.to_openai(messages) == items
+    assert "Trains leave at nine." in await transcript(messages)
+    assert (await view(messages, "openai"))[1]["audio"] == {"id": "audio_1"}
+    for provider in ("openai_responses", "anthropic", "bedrock"):
+        assert "Trains leave at nine." in repr(await view(messages, provider)), provider
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [({"type": "exit", "exit_code": 2}, "2"), ({"type": "timeout"}, "time")],
+)
+async def test_c78_how_a_shell_command_ended_is_told(outcome, told):
+    """A failure without a word on stderr is a failure all the same."""
+    chunk = {"stdout": "", "stderr": "", "outcome": outcome}
+    output = {"type": "shell_call_output", "call_id": "sh1", "output": [chunk]}
+    messages = load([HELLO, SHELL, output], "openai_responses")
+    sent = await transcript(messages)
+    (entry,) = [line for line in sent.splitlines() if line.startswith("tool ")]
+    assert told in entry.partition(": ")[2]
+    for provider in ("openai", "anthropic", "bedrock"):
+        results = [
+            part
+            for part in calls_and_results(load(await view(messages, provider), provider))
+            if part.kind == "result"
+        ]
+        assert told in results[0].text, provider
+    assert providers.parts(messages[2])[0].is_error
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "bedrock"])
+async def test_a_failed_result_without_a_word_gets_one(provider):
+    """Anthropic and Bedrock refuse a result that is an error and has no content."""
+    items = {
+        "anthropic": [
+            HELLO,
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "t1", "name": "f", "input": {}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": ""}]},
+        ],
+        "bedrock": [
+            {"role": "user", "content": [{"text": "hello"}]},
+            {"role": "assistant", "content": [
+                {"toolUse": {"toolUseId": "t1", "name": "f", "input": {}}}]},
+            {"role": "user", "content": [
+                {"toolResult": {"toolUseId": "t1", "status": "error", "content": []}}]},
+        ],
+    }  # fmt: skip
+    own = load(items[provider], provider)
+    assert [each.rule for each in validate(own, provider)] == ["result_content"]
+    for source, given in items.items():
+        shown = await view(load(given, source), provider)
+        (result,) = [
+            part for part in calls_and_results(load(shown, provider)) if part.kind == "result"
+        ]
+        assert result.text.strip()
+        assert result.is_error
+
+
+async def test_a_document_alone_gets_a_text_beside_it():
+    """Bedrock wants a text block in a message with a document."""
+    document = {"document": {"format": "pdf", "name": "report", "source": {"bytes": b"%PDF"}}}
+    messages = load([{"role": "user", "content": [document]}], "bedrock")
+    assert len(validate(messages, "bedrock")) == 1
+    (shown,) = await view(messages, "bedrock")
+    assert document in shown["content"]
+    assert any(block.get("text", "").strip() for block in shown["content"])

@@ -159,7 +159,8 @@ def test_documents_go_where_they_may():
     block = {"type": "document", "title": "My file.pdf", "source": source}
     messages = from_anthropic([{"role": "user", "content": [block]}])
     document = {"format": "pdf", "name": "My file pdf", "source": {"bytes": b"%PDF"}}
-    assert to_bedrock(messages)[0]["content"] == [{"document": document}]
+    told = {"text": "(Document: My file pdf)"}  # Bedrock wants text beside it
+    assert to_bedrock(messages)[0]["content"] == [{"document": document}, told]
     url = f"data:application/pdf;base64,{pdf}"
     file = {"filename": "My file.pdf", "file_data": url}
     assert to_openai(messages)[0]["content"] == [{"type": "file", "file": file}]

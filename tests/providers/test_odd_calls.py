@@ -137,3 +137,63 @@ def test_a_hosted_output_does_not_answer_the_applications_call(call):
     messages = load([HELLO, call, program], "openai_responses")
     assert len(validate(messages, "openai_responses")) == 1
     assert right(messages, "openai_responses") == messages[:2]
+
+
+def test_words_of_a_spoken_reply_are_not_said_twice():
+    """They lie beside the content, also where a call that nobody answered is left out."""
+    audio = {"id": "audio_1", "data": "AAAA", "expires_at": 1, "transcript": "At nine."}
+    reply = {**chat_calls("a"), "audio": audio}
+    view = right(load([HELLO, reply, HELLO], "openai"), "openai")
+    sent = convert(view, "openai").messages
+    assert sent[1] == {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}
+
+
+def test_the_cache_mark_in_a_tool_message_goes_back():
+    """OpenRouter's; the message shows whose it is, but its text does not."""
+    marked = {"type": "text", "text": "done", "cache_control": {"type": "ephemeral"}}
+    items = [HELLO, chat_calls("a"), chat_result("a", [marked])]
+    view = repair(load(items, "openai"), "openai")
+    assert convert(view, "openai").messages == items
+
+
+def test_white_space_before_a_cache_point_stays():
+    """A cache point right after a document is refused."""
+    document = {"document": {"format": "pdf", "name": "report", "source": {"bytes": b"%PDF"}}}
+    content = [{"text": "read"}, document, {"text": "\n"}, {"cachePoint": {"type": "default"}}]
+    messages = load([{"role": "user", "content": content}], "bedrock")
+    assert right(messages, "bedrock") == messages
+    without_point = load([{"role": "user", "content": content[:3]}], "bedrock")
+    assert (
+        convert(right(without_point, "bedrock"), "bedrock").messages[0]["content"] == content[:2]
+    )
+
+
+def test_words_beside_a_document_do_not_change_with_what_follows():
+    """They were sent, so that they stay when the user says more."""
+    document = {"document": {"format": "pdf", "name": "report", "source": {"bytes": b"%PDF"}}}
+    said = [[document], [{"text": "sum it up"}]]
+    messages = load([{"role": "user", "content": content} for content in said], "bedrock")
+    told = {"text": "(Document: report)"}
+    views = [right(messages[:end], "bedrock") for end in (1, 2)]
+    contents = [convert(view, "bedrock").messages[0]["content"] for view in views]
+    assert contents == [[document, told], [document, told, {"text": "sum it up"}]]
+    together = load([{"role": "user", "content": [document, *said[1]]}], "bedrock")
+    assert right(together, "bedrock") == together
+
+
+@pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": " "}], None])
+def test_a_failed_result_of_white_space_says_so(content):
+    """What is left after cleaning must not be nothing."""
+    items = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t1", "name": "f", "input": {}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": content}]},
+    ]  # fmt: skip
+    messages = load(items, "anthropic")
+    assert [found.rule for found in validate(messages, "anthropic")] == ["result_content"]
+    sent = convert(right(messages, "anthropic"), "anthropic").messages
+    assert sent[2]["content"][0]["content"] == "(no output)"
+    bedrock = convert(right(messages, "bedrock"), "bedrock").messages
+    assert bedrock[2]["content"][0]["toolResult"]["content"] == [{"text": "(no output)"}]
