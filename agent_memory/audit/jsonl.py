@@ -149,11 +149,6 @@ def item_line(key: ChatKey, item: LogItem) -> str:
     return _hole_line(start, item) if isinstance(item, Hole) else _line(start, item)
 
 
-def entry_line(key: ChatKey, entry: Entry) -> str:
-    """Return the line of an entry that a store has given."""
-    return _line(_start(key), entry)
-
-
 def _start(key: ChatKey) -> str:
     chat = json.dumps([key.user_id, key.session_id, key.agent_id], ensure_ascii=False)
     return safe_json(f'{{"v":1,"chat":{chat},"position":')

@@ -12,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_memory.audit.exporting import Scope
-from agent_memory.audit.jsonl import entry_line
 from agent_memory.audit.log import Hole, first_of, hole_text, marks_of, note_text
 from agent_memory.audit.seeing import Stretch, explanation_of, stretches_of, tokens_of
-from agent_memory.audit.visible import clipped, visible
+from agent_memory.audit.visible import clipped, safe_json, visible
 from agent_memory.cli.drawing import console
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
@@ -37,6 +36,7 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider, parts
 from agent_memory.providers.part import to_json
 from agent_memory.records import Note, SummaryRecord
+from agent_memory.storage.codec import encode_entry
 
 _CELL: Final = 70
 _WORDS: Final = {
@@ -199,7 +199,7 @@ def _plain(
             for mark in marks
             if isinstance(mark, Note)
         ],
-        "view": [json_.loads(entry_line(key, message))["entry"] for message in explanation.view],
+        "view": [json_.loads(safe_json(encode_entry(message))) for message in explanation.view],
         "stretches": [
             {
                 "first": stretch.messages[0].position,
