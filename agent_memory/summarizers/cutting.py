@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import is_summary, summaries_in
+from agent_memory.summarizers.bounds import KeepBounds
 from agent_memory.turns import leading_system, runs, safe_start, split_recent
 
 Messages = Sequence[ConversationMessage]
@@ -19,10 +20,18 @@ def instructions(messages: Messages) -> int:
 
 
 def split_at(
-    messages: Messages, cut: int
+    messages: Messages, cut: int, bounds: KeepBounds | None
 ) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
-    """Return what is older than a cut, leading system messages left out, and the rest."""
-    head = min(instructions(messages), cut)
+    """Return what is older than a cut, and the rest.
+
+    Args:
+        messages: the history.
+        cut: where what is kept begins.
+        bounds: None where a summarizer decides alone: leading system messages are left out
+            then. Whoever gives bounds keeps the chat's own instructions itself; a system message
+            that leads its history is one from the middle of the chat, and would be lost.
+    """
+    head = min(instructions(messages), cut) if bounds is None else 0
     return list(messages[head:cut]), list(messages[cut:])
 
 

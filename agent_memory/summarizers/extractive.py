@@ -18,6 +18,7 @@ from agent_memory.summarizers.base import (
     summary_message,
     summary_role,
 )
+from agent_memory.summarizers.bounds import KeepBounds
 from agent_memory.summarizers.coverage import coverage_of
 from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
 from agent_memory.summarizers.sentences import Sentence, choose, clip, split_sentences
@@ -106,16 +107,22 @@ class ExtractiveSummarizer:
         return with_head(history, keep_last, self._summary)
 
     def summarize(
-        self, messages: list[ConversationMessage], context_tokens: int
+        self,
+        messages: list[ConversationMessage],
+        context_tokens: int,
+        *,
+        bounds: KeepBounds | None = None,
     ) -> SummaryResult | None:
         """Return a summary of all but the newest `keep_count` messages; None if that is none.
 
         Args:
             messages: the history, oldest first.
             context_tokens: not looked at; whoever asks has decided that it is time.
+            bounds: from a wrapper or manager, which keeps the chat's instructions itself;
+                `keep_count` holds all the same.
         """
         cut = safe_start(messages, max(len(messages) - self.keep_count, 0))
-        old, recent = split_at(messages, cut)
+        old, recent = split_at(messages, cut, bounds)
         known = summaries_in(messages)
         if all(message.id in known for message in old):
             return None

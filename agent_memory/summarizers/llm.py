@@ -202,7 +202,7 @@ class LLMSummarizer:
         self, messages: list[ConversationMessage], bounds: KeepBounds | None
     ) -> _Task | None:
         cut = self._cut(messages, bounds)
-        old, recent = split_at(messages, cut)
+        old, recent = split_at(messages, cut, bounds)
         if all(map(is_summary, old)) or not (bounds is None or bounds.leaves(cut)):
             return None
         last_run = summarized_run(messages, cut, bounds.run_id if bounds else None)

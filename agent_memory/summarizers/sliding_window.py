@@ -61,7 +61,7 @@ class SlidingWindowSummarizer:
         run_id = None
         if bounds is not None:
             cut, run_id = bounds.cut(cut, run_starts(messages), share=1), bounds.run_id
-        old, recent = split_at(messages, cut)
+        old, recent = split_at(messages, cut, bounds)
         if not old or not (bounds is None or bounds.leaves(cut)):
             return None
         return SummaryResult(None, recent, summarized_run(messages, cut, run_id))

@@ -27,6 +27,7 @@ from rig import (
     orphans,
     result,
     summary,
+    system,
     torn,
     user,
     violations,
@@ -106,6 +107,32 @@ async def test_c66_a_thousand_rounds_in_one_turn_are_bounded(batch, most):
         assert orphans(view) == []
     assert names(view)[:2] == ["S", "question"]
     assert longest <= most
+
+
+async def test_a_system_message_after_a_pinned_greeting_goes_into_the_summary():
+    """It leads what the summarizer is given, and is none of the chat's leading ones."""
+    told = []
+
+    async def model(instruction, transcript, **_parameters):
+        told.append(transcript)
+        return "They looked for it."
+
+    rig = Rig(summarizer=LLMSummarizer(model), trigger_at=5, keep_last=1)
+    await rig.save(assistant("welcome", id="greeting", pinned=True), system("speak French"))
+    await rig.active(21)
+    view = await rig.view()
+    assert names(view)[:2] == ["greeting", "S"]
+    assert "system: speak French" in told[0]
+
+
+async def test_extractive_tells_of_a_system_message_after_a_pinned_greeting():
+    """As a model does."""
+    rig = Rig(summarizer=ExtractiveSummarizer(keep_count=2), trigger_at=5, keep_last=1)
+    rule = "Every invoice names the project number 4711 of Kyoto."
+    await rig.save(assistant("welcome", id="greeting", pinned=True), system(rule))
+    view = await rig.active(21)
+    assert names(view)[:2] == ["greeting", "S"]
+    assert "4711" in str(view[1].content)
 
 
 # ------------------------------------------------------------------------- promise 6, warnings
