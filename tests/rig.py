@@ -158,11 +158,12 @@ def names(messages):
     return ["S" if message.position is None else message.id for message in messages]
 
 
-def violations(view, raw, *, covered_before=()):
+def violations(view, raw, *, covered_before=(), covers=witnessed):
     """What is wrong with a view, by promise 2; empty if it is right.
 
     Each living message must be in the view, once and equal and in order, or have gone into one
-    of the witness summaries that the view shows; and nothing else may be there.
+    of the witness summaries that the view shows; and nothing else may be there. `covers` gives
+    the ids of the messages that went into a summary.
     """
     living = {message.id: message for message in raw}
     shown = [message for message in view if message.position is not None]
@@ -170,7 +171,7 @@ def violations(view, raw, *, covered_before=()):
     found += [f"{m.id} is shown and deleted" for m in shown if m.id not in living]
     found += [f"{m.id} is changed" for m in shown if m.id in living and m != living[m.id]]
     made = [message for message in view if message.position is None]
-    covered = {name for message in made for name in witnessed(message)} | set(covered_before)
+    covered = {name for message in made for name in covers(message)} | set(covered_before)
     found += [f"{name} is deleted and summarized" for name in covered - living.keys()]
     lost = living.keys() - covered - {message.id for message in shown}
     if covered:

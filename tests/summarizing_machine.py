@@ -23,7 +23,7 @@ from agent_memory import (
 from agent_memory.retractions import visible
 from agent_memory.testing import witnessed
 from misbehaving import FaultyStorage, WitnessSummarizer
-from rig import disorder, torn, violations
+from rig import disorder, held_back, torn, violations
 
 
 class StillClock(asyncio.SelectorEventLoop):
@@ -109,12 +109,19 @@ class World:
     def __init__(self, setting):
         self.wrong = []
         self.setting = setting
-        self.loop = StillClock()
+        self.loop = self.new_loop()
         self.inner = InMemoryChatStorage()
         self.workers = [self.new_worker() for _ in range(setting.workers)]
         self.under_way = {}
         self.saving = {}  # the ids that saves under way bring
         self._shown = {}
+
+    def covers(self, message):
+        """The ids of the messages that went into a summary; of any other message its own."""
+        return witnessed(message)
+
+    def new_loop(self):
+        return StillClock()
 
     def new_worker(self):
         return Worker.over(self.inner, self.setting, self.wrong)
@@ -131,9 +138,13 @@ class World:
         self.go_on()
         return task
 
+    def settle(self):
+        """Run until everything waits for something."""
+        self.loop.settle()
+
     def go_on(self):
         """Run until everything waits, and look at what has ended and what the views show."""
-        self.loop.settle()
+        self.settle()
         for task in [task for task in self.under_way if task.done()]:
             check, expected = self.under_way.pop(task)
             if task.cancelled():
@@ -190,7 +201,7 @@ class World:
                 buffer.flight.task.cancel()
         worker.forget_plans()
         worker.release(StorageUnavailableError("the process is gone"))
-        self.loop.settle()
+        self.settle()
         self.workers[index] = self.new_worker()
         self.go_on()
 
@@ -207,10 +218,14 @@ class World:
             self.do(worker.storage.aclose())
         if self.under_way:
             self.wrong.append(f"never ended: {list(self.under_way)}")
-        for task in asyncio.all_tasks(self.loop):
+        self.close(self.loop)
+
+    def close(self, loop):
+        """End a loop as ``asyncio.run`` does."""
+        for task in asyncio.all_tasks(loop):
             task.cancel()
-        self.loop.settle()
-        self.loop.close()
+        self.settle()
+        loop.close()
 
     # ------------------------------------------------------------------------- looking at them
 
@@ -233,15 +248,17 @@ class World:
         # What came while the fetch was under way need not be there yet.
         self.wrong += torn(view, [m for m in shown_now if m.position <= newest])
         none_retracted = before.messages == shown_before
-        if shown_before and none_retracted and shown_before[-1].position > newest:
-            self.wrong.append(f"{shown_before[-1].id} is the newest and not shown")
+        back = {message.id for message in held_back(view, shown_before)}
+        due = [message for message in shown_before if message.id not in back]
+        if due and none_retracted and due[-1].position > newest:
+            self.wrong.append(f"{due[-1].id} is the newest and not shown")
         if shown_before and not view:
             self.wrong.append("nothing is shown")
         if limit is not None:
             self.wrong += disorder(view)
             return
-        known = {m.id for m in shown_before}.union(*map(witnessed, view))
-        self.wrong += violations(view, [m for m in shown_now if m.id in known])
+        known = {m.id for m in shown_before}.union(*map(self.covers, view))
+        self.wrong += violations(view, [m for m in shown_now if m.id in known], covers=self.covers)
 
     def _look_at_views(self):
         shown = {}
@@ -249,13 +266,17 @@ class World:
             view, log = buffer.view, self.log(buffer.key)
             if view is None or view.floor != log.floor:
                 continue
+            state = (view, view.block, view.head)
+            earlier, grown_from, looked_at = self._shown.get(buffer, (None, [], None))
+            same = earlier is not None and all(a is b for a, b in zip(earlier, state, strict=True))
+            extent = (view.last, view.size, log.entries[-1:])
+            if same and extent == looked_at:
+                shown[buffer] = self._shown[buffer]
+                continue
             messages = view.newest(None)
             known = visible([entry for entry in log.entries if entry.position <= view.last])
-            self.wrong += violations(messages, known) + torn(messages, known)
-            state = (view, view.block, view.head)
-            shown[buffer] = (state, messages)
-            earlier, grown_from = self._shown.get(buffer, (None, []))
-            same = earlier is not None and all(a is b for a, b in zip(earlier, state, strict=True))
+            self.wrong += violations(messages, known, covers=self.covers) + torn(messages, known)
+            shown[buffer] = (state, messages, extent)
             if same and messages[: len(grown_from)] != grown_from:
                 self.wrong.append("a view changed elsewhere than at its end")
         self._shown = shown
