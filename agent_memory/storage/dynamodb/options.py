@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.dynamodb.items import HEADER
@@ -18,7 +19,12 @@ _TAKEN: Final = frozenset({*HEADER, "text", "zip", "id", "prev", "number"})
 
 
 def checked_options(
-    table_name: object, ttl_attribute: object, ttl_seconds: object, timeout: object
+    table_name: object,
+    endpoint_url: object,
+    *,
+    ttl_attribute: object,
+    ttl_seconds: object,
+    timeout: object,
 ) -> None:
     """Check a store's options.
 
@@ -29,6 +35,8 @@ def checked_options(
         raise InvalidRequestError(
             f"table_name must be 3 to 255 letters, digits, '_', '-' or '.', not {table_name!r}"
         )
+    if endpoint_url is not None:
+        _check_endpoint(endpoint_url)
     if ttl_seconds is not None and (type(ttl_seconds) is not int or ttl_seconds < 1):
         raise InvalidRequestError(
             f"ttl_seconds must be a whole number of at least 1, or None, not {ttl_seconds!r}"
@@ -37,6 +45,19 @@ def checked_options(
         _check_attribute(ttl_attribute, ttl_seconds)
     if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise InvalidRequestError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+
+
+def _check_endpoint(endpoint_url: object) -> None:
+    if not isinstance(endpoint_url, str):
+        raise InvalidRequestError(
+            f"endpoint_url must be a URL such as 'http://localhost:8000', not a "
+            f"{type(endpoint_url).__name__}"
+        )
+    if "@" in urlsplit(endpoint_url).netloc:  # the SDK would write it into its log
+        raise InvalidRequestError(
+            "endpoint_url must not hold a user or password: credentials come from the "
+            "environment or from session="
+        )
 
 
 def _check_attribute(ttl_attribute: object, ttl_seconds: object) -> None:

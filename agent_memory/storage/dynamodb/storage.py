@@ -42,7 +42,7 @@ class DynamoDbChatStorage(ChatStorage):
         table_name: the table. It needs the partition key ``pk`` (S) and the sort key ``sk`` (B),
             no index, and may be shared with nothing else.
         region: such as ``"eu-central-1"``; by default the session's.
-        endpoint_url: of an emulator or a private endpoint.
+        endpoint_url: of an emulator or a private endpoint, without credentials.
         session: an ``aioboto3.Session`` to take credentials from; by default a new one.
         client: a low-level client of aioboto3 or aiobotocore, used as it is and left open. It
             serves the event loop that first uses it. Its own retries hide which attempt was
@@ -106,7 +106,13 @@ class DynamoDbChatStorage(ChatStorage):
         timeout: float = 15.0,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
-        checked_options(table_name, ttl_attribute, ttl_seconds, timeout)
+        checked_options(
+            table_name,
+            endpoint_url,
+            ttl_attribute=ttl_attribute,
+            ttl_seconds=ttl_seconds,
+            timeout=timeout,
+        )
         if client is None:
             require_aioboto3()
         self._table = table_name

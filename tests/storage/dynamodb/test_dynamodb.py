@@ -407,6 +407,8 @@ async def test_a_newer_layout_is_refused(storage):
         ({"table_name": "x"}, "table_name"),
         ({"table_name": "no spaces"}, "table_name"),
         ({"table_name": None}, "table_name"),
+        ({"endpoint_url": "http://bob:secret@localhost:8000"}, "credentials come from"),
+        ({"endpoint_url": 8000}, "endpoint_url"),
         ({"ttl_seconds": 0}, "ttl_seconds"),
         ({"ttl_seconds": 1.5}, "ttl_seconds"),
         ({"ttl_seconds": True}, "ttl_seconds"),
