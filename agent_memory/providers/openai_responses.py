@@ -7,6 +7,7 @@ Source: https://platform.openai.com/docs/api-reference/responses/create (the ``i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,7 +15,15 @@ import attrs
 
 from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.providers.format import EVERYONE, Draft, Format, Pages, Reader, arguments_text
+from agent_memory.providers.format import (
+    EVERYONE,
+    Draft,
+    Format,
+    Pages,
+    Reader,
+    arguments_text,
+    safe_id,
+)
 from agent_memory.providers.media import Media, from_url
 from agent_memory.providers.part import (
     Block,
@@ -54,6 +63,10 @@ _REPLY_ONLY: Final = ("created_by",)
 _CUSTOM_REPLY_ONLY: Final = ("created_by", "status")
 _ROLES: Final = frozenset(role.value for role in ParticipantRole)
 _FAILED: Final = frozenset({"failed", "incomplete"})
+_LONGEST_ID: Final = 64
+"""The API answers a longer call_id with "string too long. Expected a string with maximum length
+64"; https://github.com/AnswerDotAI/fastllm/issues/45."""
+_CALL_ID: Final = re.compile(f".{{1,{_LONGEST_ID}}}", re.DOTALL)
 _NO_OUTPUT: Final[tuple[Any, ...]] = (None, [])
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _TOOL: Final = ParticipantRole.TOOL
@@ -327,7 +340,7 @@ def _write_text(text: str, role: ParticipantRole) -> Block:
 
 
 def _write_call(call: Part) -> Block:
-    body = {"call_id": call.id or "", "name": call.name or "unknown"}
+    body = {"call_id": _short_id(call.id), "name": call.name or "unknown"}
     if call.custom:
         return {"type": "custom_tool_call", **body, "input": as_text(call.payload)}
     return {"type": "function_call", **body, "arguments": arguments_text(call)}
@@ -338,7 +351,12 @@ def _write_result(result: Part, inner: list[Block]) -> Block:
     blocks = [block for block in map(_input_block, inner) if block is not None]
     output = blocks if has_media and blocks else result.text
     kind = "custom_tool_call_output" if result.custom else "function_call_output"
-    return {"type": kind, "call_id": result.id or "", "output": output}
+    return {"type": kind, "call_id": _short_id(result.id), "output": output}
+
+
+def _short_id(call_id: str | None) -> str:
+    given = call_id or ""
+    return given if len(given) <= _LONGEST_ID else safe_id(given)
 
 
 def _input_block(block: Block) -> Block | None:
@@ -468,6 +486,7 @@ FORMAT: Final = Format(
     pairing="anywhere",
     items=True,
     starts_with_results=True,  # with previous_response_id or a conversation
+    call_id=_CALL_ID,
     result_problem=_result_problem,
     clean_result=_clean_result,
     mismatched=_mismatched,

@@ -197,3 +197,25 @@ def test_a_failed_result_of_white_space_says_so(content):
     assert sent[2]["content"][0]["content"] == "(no output)"
     bedrock = convert(right(messages, "bedrock"), "bedrock").messages
     assert bedrock[2]["content"][0]["toolResult"]["content"] == [{"text": "(no output)"}]
+
+
+@pytest.mark.parametrize("source", ["openai", "openai_responses"])
+def test_a_long_call_id_is_shortened_for_responses(source):
+    """The same for the call and its result; one of 64 characters stays."""
+    for length in (64, 65):
+        given = "c" * length
+        items = {
+            "openai": [chat_calls(given), chat_result(given, "done")],
+            "openai_responses": [
+                {"type": "function_call", "call_id": given, "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": given, "output": "done"},
+            ],
+        }
+        messages = load([HELLO, *items[source]], source)
+        if source == "openai_responses":
+            found = [each.rule for each in validate(messages, source)]
+            assert found == ["call_id", "call_id"] * (length > 64)
+        sent = convert(right(messages, "openai_responses"), "openai_responses").messages
+        assert sent[1]["call_id"] == sent[2]["call_id"]
+        assert (sent[1]["call_id"] == given) is (length == 64)
+        assert len(sent[1]["call_id"]) <= 64
