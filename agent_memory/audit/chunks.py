@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
 from agent_memory.errors import AgentMemoryError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, SummaryRecord
+
+BY_PLACE: Final = "imported-"
+"""Begins the id of a message whose source has none: the rest is its place in the conversation."""
 
 
 class BadRecordError(AgentMemoryError):

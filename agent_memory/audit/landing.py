@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 import attrs
 
-from agent_memory.audit.chunks import Bad, Chunk
+from agent_memory.audit.chunks import BY_PLACE, Bad, Chunk
 from agent_memory.audit.damage import damage_in, is_unreadable
 from agent_memory.audit.known import KnownIds, payload_digest
 from agent_memory.audit.pages import pages
@@ -110,6 +110,8 @@ class Landing:
         self._next: deque[Entry] = deque()
         self._walked = False
         self._known: KnownIds | None = None
+        self._refused: str | None = None
+        """The source of a conversation that is not the one that the chat holds."""
         self.positions = Positions()
         self.floor = 0
         self.stored_messages = 0
@@ -123,6 +125,8 @@ class Landing:
 
     async def add(self, chunk: Chunk) -> None:
         """Store what the target does not hold yet of a chunk."""
+        if self._refused is not None and chunk.source == self._refused:
+            return
         if self._walked and self._known is None and _is_plain(chunk.entries):
             await self._store(chunk, range(len(chunk.entries)))
             return
@@ -132,8 +136,8 @@ class Landing:
                 self._on_bad(damage_in(entry, chunk.place(index)))
             elif self._walked and self._known is None:
                 fresh.append(index)
-            else:
-                await self._look(chunk, index, fresh)
+            elif not await self._look(chunk, index, fresh):
+                return
         for batch in _apart(chunk, fresh):
             await self._store(chunk, batch)
 
@@ -143,17 +147,39 @@ class Landing:
         if self._known is not None:
             self._known.close()
 
-    async def _look(self, chunk: Chunk, index: int, fresh: list[int]) -> None:
+    async def _look(self, chunk: Chunk, index: int, fresh: list[int]) -> bool:
+        """Look an entry up; False where it shows that the chunk belongs to another chat."""
         entry = chunk.entries[index]
         try:
             held = await self._holds(entry)
         except StorageConflictError as error:
-            self._on_bad(Bad(chunk.place(index), str(error)))
-            return
+            self._refuse(chunk, index, error)
+            return self._refused is None
         if held:
             self.present += 1
         else:
             fresh.append(index)
+        return True
+
+    def _refuse(self, chunk: Chunk, index: int, error: Exception) -> None:
+        """Tell of an entry that the target never takes.
+
+        Where ids are only places, an id that is there with other content means that the chat
+        holds another conversation: nothing more of this one may get into it.
+        """
+        entry, reason = chunk.entries[index], str(error)
+        if (
+            isinstance(error, StorageConflictError)
+            and entry.position is None
+            and entry.id.startswith(BY_PLACE)
+        ):
+            self._refused = chunk.source
+            reason = (
+                f"the chat of {self._key} holds another conversation, in which this message "
+                "differs; nothing from here on of this one is stored. Give it an id of its own, "
+                "or import it with another --user or --agent"
+            )
+        self._on_bad(Bad(chunk.place(index), reason))
 
     async def _holds(self, entry: Entry) -> bool:
         if self._known is None:
@@ -197,7 +223,7 @@ class Landing:
         return self.positions.of(source) if self.is_copy else None
 
     async def _store(self, chunk: Chunk, indices: Sequence[int]) -> None:
-        if not indices:
+        if not indices or (self._refused is not None and chunk.source == self._refused):
             return
         entries = [chunk.entries[index] for index in indices]
         entries[0] = relocated(entries[0], self._place_of)  # only a batch's first may need it
@@ -205,7 +231,7 @@ class Landing:
             stored = await self._target._save(self._key, entries)
         except _REFUSALS as error:
             if len(indices) == 1:
-                self._on_bad(Bad(chunk.place(indices[0]), str(error)))
+                self._refuse(chunk, indices[0], error)
                 return
             # Nothing was stored. Halves find the one that is refused, and store the others.
             middle = len(indices) // 2

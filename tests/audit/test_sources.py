@@ -6,6 +6,7 @@ The files in ``data/sources`` were written by the libraries themselves, whose na
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,13 +73,13 @@ def vars_of(key):
     [
         ("c.jsonl", json.dumps({"id": "one", "messages": [ASK, CALL, ANSWER]}), "one"),
         ("c.jsonl", json.dumps({"id": 7, "messages": [ASK, CALL, ANSWER]}), "7"),
-        ("c.jsonl", "\n" + json.dumps({"messages": [ASK, CALL, ANSWER], "tools": []}), "line-2"),
-        ("c.jsonl", "\n".join(map(json.dumps, [ASK, CALL, ANSWER])), "c"),
-        ("c.json", json.dumps([ASK, CALL, ANSWER], indent=2), "c"),
-        ("c.json", json.dumps([[ASK, CALL, ANSWER]]), "c-1"),
+        ("c.jsonl", "\n" + json.dumps({"messages": [ASK, CALL, ANSWER], "tools": []}), "c-2-#"),
+        ("c.jsonl", "\n".join(map(json.dumps, [ASK, CALL, ANSWER])), "c-#"),
+        ("c.json", json.dumps([ASK, CALL, ANSWER], indent=2), "c-#"),
+        ("c.json", json.dumps([[ASK, CALL, ANSWER]]), "c-1-#"),
         ("c.json", json.dumps([{"id": "one", "messages": [ASK, CALL, ANSWER]}], indent=1), "one"),
-        ("c.json", "\ufeff" + json.dumps({"messages": [ASK, CALL, ANSWER]}, indent=1), "c"),
-        ("c.json", json.dumps({"messages": [ASK, CALL, ANSWER]}), "c"),
+        ("c.json", "\ufeff" + json.dumps({"messages": [ASK, CALL, ANSWER]}, indent=1), "c-#"),
+        ("c.json", json.dumps({"messages": [ASK, CALL, ANSWER]}), "c-#"),
     ],
 )
 async def test_openai_s_format(tmp_path, name, text, session):
@@ -86,7 +87,9 @@ async def test_openai_s_format(tmp_path, name, text, session):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     found = await chats(path)
-    assert list(found) == [("imported", session, "agent")]
+    ((user_id, session_id, agent_id),) = found
+    assert (user_id, agent_id) == ("imported", "agent")
+    assert re.sub("-[0-9a-f]{12}$", "-#", session_id) == session
     (messages,) = found.values()
     assert to_openai(messages) == [ASK, CALL, ANSWER]
 
@@ -113,6 +116,60 @@ async def test_a_grown_file_is_imported_again(tmp_path):
         path.write_text(json.dumps({"id": "x", "messages": [ASK, CALL, ANSWER][:count]}))
         _, done = await moved((await open_source(str(path), None, WHOSE)).stream, target)
         assert done.messages == 1
+    await target.aclose()
+
+
+FORMS_WITHOUT_ID = {
+    "a line each": ("c.jsonl", lambda messages: json.dumps({"messages": messages}) + "\n"),
+    "a list a line": ("c.jsonl", lambda messages: f"{json.dumps(messages)}\n\n[]\n"),
+    "a message a line": ("c.jsonl", lambda messages: "\n".join(map(json.dumps, messages))),
+    "a list": ("c.json", lambda messages: json.dumps(messages, indent=1)),
+    "a document": ("c.json", lambda messages: json.dumps({"messages": messages}, indent=1)),
+    "a list of lists": ("c.json", lambda messages: json.dumps([messages], indent=1)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS_WITHOUT_ID)
+async def test_conversations_without_ids_never_meet(tmp_path, form):
+    """Files of one name whose conversations begin alike, or are each other's beginning."""
+    name, written = FORMS_WITHOUT_ID[form]
+    conversations = [[ASK], [ASK, CALL, ANSWER], [ASK, {**ASK, "content": "And then?"}], [CALL]]
+    target = InMemoryChatStorage()
+    for attempt in range(2):
+        for number, conversation in enumerate(conversations):
+            path = tmp_path / str(number) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(written(conversation))
+            source = await open_source(str(path), None, WHOSE)
+            _, done = await moved(source.stream, target)
+            count = len(conversation)
+            assert (done.messages, done.present) == ((0, count) if attempt else (count, 0))
+    found = [to_openai(messages) for messages in (await everything(target)).values()]
+    assert sorted(found, key=str) == sorted(conversations, key=str)
+    await target.aclose()
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 700])
+async def test_another_conversation_under_a_known_id_is_left_out(tmp_path, length):
+    """From where it differs, with --keep-going too; the advice is to give it another id."""
+    first = [ASK, {**ASK, "content": "one"}, ASK]
+    second = [ASK, *[{**ASK, "content": "two"} for _ in range(length - 1)]]
+    path, seen = tmp_path / "c.jsonl", []
+    lines = [json.dumps({"id": "x", "messages": messages}) for messages in (first, second)]
+    path.write_text("\n".join([*lines, lines[0], json.dumps({"id": "y", "messages": second})]))
+    found = await chats(path, again=False, keep_going=True, on_bad=seen.append)
+    assert to_openai(found["imported", "x", "agent"]) == first
+    assert to_openai(found["imported", "y", "agent"]) == second
+    (bad,) = seen
+    assert str(bad).startswith(f"{path}, line 2, message 2: the chat of ")
+    assert "holds another conversation" in bad.reason
+    assert "Give it an id of its own" in bad.reason
+    target, _ = await moved((await open_source(str(path), None, WHOSE)).stream, keep_going=True)
+    path.write_text(lines[1])
+    _, done = await moved(
+        (await open_source(str(path), None, WHOSE)).stream, target, keep_going=True
+    )
+    assert (done.messages, done.bad) == (0, 1)
     await target.aclose()
 
 

@@ -8,11 +8,13 @@ a list of conversations.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, cast
 
-from agent_memory.audit.chunks import Bad, Chunk, Whose
+from agent_memory.audit.chunks import BY_PLACE, Bad, Chunk, Whose
 from agent_memory.audit.lines import Reader
 from agent_memory.audit.sources import chatgpt, claude_code, codex
 from agent_memory.audit.sources.items import Item, Tally, in_chunks, parsed, records_of
@@ -37,7 +39,9 @@ def read_file(path: Path, form: str | None, whose: Whose, tally: Tally) -> Itera
     """Read a file of any form but this library's own, in bounded memory unless it is a document.
 
     Message ids are made of the place in the conversation where the source has none, so that
-    reading a file again, or once it has grown, stores nothing twice.
+    reading a file again stores nothing twice. A conversation without an id is named after its
+    file, its place there and all that it holds, so that no two of them become one chat; once it
+    has grown it is another one. One with an id goes on where it ended.
 
     Args:
         path: the file.
@@ -90,8 +94,7 @@ _PRETTY: Final = 200
 
 
 def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
-    """Read JSON Lines; the n-th line without an id is ``line-n``."""
-    single = ChatKey(whose.user_id, path.stem or "imported", whose.agent_id)
+    single: ChatKey | None = None
     count = 0
     for record in records_of(path):
         if isinstance(record, Bad):
@@ -100,13 +103,16 @@ def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Ba
         place = f"{path}, line {record.number}"
         plain = record.plain
         if not is_message(plain):
-            name = f"line-{record.number}"
-            for item in _conversation(plain, whose, name, place, tally):
+            prefix = f"{_stem(path)}-{record.number}"
+            for item in _conversation(plain, whose, prefix, place, tally):
                 yield item if isinstance(item, Bad) else _sized(item, record.size, record.end)
             continue
         count += 1
+        if single is None:
+            session_id = f"{_stem(path)}-{_digest_of_lines(path)}"
+            single = ChatKey(whose.user_id, session_id, whose.agent_id)
         try:
-            message = read_message(plain, f"imported-{count}", tally)
+            message = read_message(plain, f"{BY_PLACE}{count}", tally)
         except InvalidRequestError as error:
             yield Bad(place, str(error))
         else:
@@ -132,12 +138,44 @@ def _document(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
     is_many = bool(items) and not is_message(items[0])
     for index, item in enumerate(items if is_many else [plain], 1):
         place = f"{path}, conversation {index}" if is_many else str(path)
-        name = f"{path.stem}-{index}" if is_many else path.stem
-        yield from _conversation(item, whose, name, place, tally)
+        prefix = f"{_stem(path)}-{index}" if is_many else _stem(path)
+        yield from _conversation(item, whose, prefix, place, tally)
+
+
+_STEM: Final = 40
+"""Most characters of a file's name in a session id: with the digest it is below 255 bytes."""
+_DIGEST: Final = 12
+"""Hexadecimal digits of a SHA-256 in a session id: 48 bits, beside the file's name and line."""
+
+
+def _stem(path: Path) -> str:
+    return path.stem[:_STEM] or "imported"
+
+
+def _digest(conversation: Any) -> str:
+    """Return what tells a conversation from others, however its JSON is laid out.
+
+    Raises:
+        InvalidRequestError: it is nested too deeply.
+    """
+    try:
+        text = json.dumps(conversation, sort_keys=True)
+    except RecursionError:
+        raise InvalidRequestError("it is nested too deeply") from None
+    return sha256(text.encode()).hexdigest()[:_DIGEST]
+
+
+def _digest_of_lines(path: Path) -> str:
+    """Return what tells a conversation of one message a line from others, in bounded memory."""
+    digest = sha256()
+    with Reader(path) as reader:
+        for line in reader:
+            digest.update(line.text + b"\n")
+    return digest.hexdigest()[:_DIGEST]
 
 
 def _conversation(
-    plain: Any, whose: Whose, name: str, place: str, tally: Tally
+    plain: Any, whose: Whose, prefix: str, place: str, tally: Tally
 ) -> Iterator[Item | Bad]:
     fields = as_dict(plain)
     if fields is not None and chatgpt.recognise(fields):
@@ -152,7 +190,7 @@ def _conversation(
         )
         return
     try:
-        key = _key(fields or {}, whose, name)
+        key = _key(plain, fields or {}, whose, prefix)
     except InvalidRequestError as error:
         yield Bad(place, str(error))
         return
@@ -163,15 +201,15 @@ def _conversation(
         numbered.insert(0, (0, {"role": "system", "content": fields["system"]}))
     for number, item in numbered:
         try:
-            message = read_message(item, f"imported-{number}", tally)
+            message = read_message(item, f"{BY_PLACE}{number}", tally)
         except InvalidRequestError as error:
             yield Bad(f"{place}, message {number}", str(error))
         else:
             yield Item(key, message, f"{place}, message", number)
 
 
-def _key(fields: Block, whose: Whose, name: str) -> ChatKey:
-    given = fields.get("id", name)
+def _key(plain: Any, fields: Block, whose: Whose, prefix: str) -> ChatKey:
+    given = fields["id"] if "id" in fields else f"{prefix}-{_digest(plain)}"
     session_id = str(given) if type(given) is int else given
     return ChatKey(
         fields.get("user_id", whose.user_id), session_id, fields.get("agent_id", whose.agent_id)
