@@ -94,6 +94,7 @@ _PRETTY: Final = 200
 
 
 def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    ChatKey(whose.user_id, _stem(path), whose.agent_id)  # refuses ids before anything is read
     single: ChatKey | None = None
     count = 0
     for record in records_of(path):
