@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -33,6 +34,7 @@ _DRIVERS: Final = {
 
 _EXTRAS: Final = {"asyncpg": "postgres", "asyncmy": "mysql"}
 
+_SQLITE_WITHOUT_SLASHES: Final = re.compile(r"sqlite(?:\+\w+)?:(?!//)(.*)", re.IGNORECASE)
 _SQLITE_OPTIONS: Final = {"uri", "timeout", "cached_statements"}  # of the driver's own
 
 _EXAMPLES: Final = (
@@ -111,6 +113,8 @@ def _engine_target(engine: Engine | AsyncEngine) -> Target:
 
 
 def _parsed(text: str | URL) -> URL:
+    if isinstance(text, str) and (found := _SQLITE_WITHOUT_SLASHES.match(text)):
+        raise _slashes(found[1] or "chats.db")
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -126,15 +130,19 @@ def _parsed(text: str | URL) -> URL:
     return url
 
 
+def _slashes(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"a SQLite URL has three slashes before a relative path: sqlite:///{path}; "
+        "four before an absolute one"
+    )
+
+
 def _check_sqlite(url: URL) -> None:
     """Refuse what would be a database in memory, or nothing, by a slip."""
     if url.get_backend_name() != "sqlite":
         return
     if url.host is not None:
-        raise InvalidRequestError(
-            f"a SQLite URL has three slashes before a relative path: sqlite:///{url.host}; "
-            "four before an absolute one"
-        )
+        raise _slashes(url.host)
     if url.database == "":
         raise InvalidRequestError(
             "sqlite:/// names no file; write sqlite:///chats.db, or sqlite:// for a database in "
