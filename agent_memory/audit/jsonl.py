@@ -177,7 +177,7 @@ def place_of(line: bytes) -> Place | None:
     Raises:
         CorruptedRecordError: it is no line of an export.
     """
-    fields = parse(line)
+    fields = parse(line, location="its last line")
     if "export" in fields:
         return None
     try:
@@ -213,7 +213,7 @@ class _Assembler:
         for line in lines:
             done = line.end
             try:
-                fields = parse(line.text)
+                fields = parse(line.text, location="this line")
                 if fields.get("export") == FORMAT:
                     if chosen := selected_in(fields):
                         raise InvalidRequestError(f"{_PART} ({chosen})")
@@ -265,9 +265,11 @@ class _Assembler:
         self._next = None
         records: list[SummaryRecord] = []
         key = cast("ChatKey", self._key)
-        for item in json.loads(line.text)["summaries"] if fields.get("summaries") else ():
+        given = json.loads(line.text)["summaries"] if fields.get("summaries") else ()
+        for number, item in enumerate(given, 1):
+            location = f"number {number} of this line"
             try:
-                records.append(decode_record(json.dumps(item), key.agent_id))
+                records.append(decode_record(json.dumps(item), key.agent_id, location=location))
             except AgentMemoryError as error:
                 yield Bad(f"{self._source} {line.number}", f"a summary record: {error}")
         yield from self._flush(line.end, records)

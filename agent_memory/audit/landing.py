@@ -168,16 +168,18 @@ class Landing:
         holds another conversation: nothing more of this one may get into it.
         """
         entry, reason = chunk.entries[index], str(error)
-        if (
-            isinstance(error, StorageConflictError)
-            and entry.position is None
-            and entry.id.startswith(BY_PLACE)
-        ):
+        is_conflict = isinstance(error, StorageConflictError)
+        if is_conflict and entry.position is None and entry.id.startswith(BY_PLACE):
             self._refused = chunk.source
             reason = (
                 f"the chat of {self._key} holds another conversation, in which this message "
                 "differs; nothing from here on of this one is stored. Give it an id of its own, "
                 "or import it with another --user or --agent"
+            )
+        elif is_conflict:  # the store's own words are of a whole save, of which there were others
+            reason = (
+                f"message id {entry.id!r} is already in the chat of {self._key} with another "
+                "role, content or extra; this one is not stored. Give a changed message a new id"
             )
         self._on_bad(Bad(chunk.place(index), reason))
 

@@ -12,16 +12,17 @@ from agent_memory.audit.exporting import Scope
 from agent_memory.audit.visible import one_line
 from agent_memory.cli.drawing import Column, console, print_table
 from agent_memory.cli.stores import (
-    Agent,
+    AnyAgent,
     JsonOption,
     Session,
     StoreOption,
     User,
+    chosen_chat,
     no_such_chat,
     opened,
     run_async,
 )
-from agent_memory.messages import ChatKey, Usage
+from agent_memory.messages import Usage
 from agent_memory.records import SummaryRecord
 
 _COLUMNS: Final = (
@@ -34,10 +35,17 @@ _COLUMNS: Final = (
 
 
 def show_history(
-    user: User, session: Session, agent: Agent, store: StoreOption = None, json: JsonOption = False
+    user: User,
+    session: Session,
+    agent: AnyAgent = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """List the summaries of a chat: when, by whom, why, what each covers, saved and cost."""
-    records = run_async(_records(store, ChatKey(user, session, agent)))
+    """List the summaries of a chat: when, by whom, why, what each covers, saved and cost.
+
+    AGENT may be left out where the session has one.
+    """
+    records = run_async(_records(store, user, session, agent))
     if records is None:
         raise no_such_chat(store, Scope(user, session, agent))
     if json:
@@ -48,8 +56,11 @@ def show_history(
         _print(console(), records)
 
 
-async def _records(store: str | None, key: ChatKey) -> list[SummaryRecord] | None:
+async def _records(
+    store: str | None, user: str, session: str, agent: str | None
+) -> list[SummaryRecord] | None:
     async with opened(store) as storage:
+        key = await chosen_chat(storage, store, user, session, agent)
         summaries = storage.summaries()
         records = [] if summaries is None else await summaries.list_summaries(key)
         scope = Scope(key.user_id, key.session_id, key.agent_id)

@@ -25,6 +25,7 @@ from agent_memory.cli.stores import (
     say,
     utf8,
 )
+from agent_memory.storage.urls import without_secrets
 
 
 def import_chats(
@@ -67,6 +68,8 @@ def import_chats(
     moved, tally = run_async(
         _import(store, source, form, whose, table, keep_going, shown=not json)
     )
+    if moved == Moved():
+        say(f"there was nothing to import in {without_secrets(source)}")
     tell(moved, json=json, tally=tally)
 
 

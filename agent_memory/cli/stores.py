@@ -8,19 +8,22 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
 from agent_memory.audit.exporting import Scope
 from agent_memory.audit.visible import one_line
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
+from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import EXAMPLES, open_storage, without_secrets
 
 T = TypeVar("T")
 
 STORE = "AGENT_MEMORY_STORE"
+_NAMED: Final = 10
+"""Most agents that an error names."""
 
 StoreOption: TypeAlias = Annotated[
     str | None,
@@ -143,6 +146,30 @@ def no_such_chat(store: str | None, scope: Scope) -> UnknownChatError:
     return UnknownChatError(
         f"{without_secrets(given(store))} holds no chat{' of ' + named if named else ''}"
     )
+
+
+async def chosen_chat(
+    storage: ChatStorage, store: str | None, user: str, session: str, agent: str | None
+) -> ChatKey:
+    """Return the chat that is meant: that of the agent, or the only one of the session.
+
+    Raises:
+        UnknownChatError: no agent is given, and the session has no chat.
+        InvalidRequestError: no agent is given, and the session has several.
+    """
+    if agent is not None:
+        return ChatKey(user, session, agent)
+    scope = Scope(user, session)
+    keys = [info.key async for info in scope.chats(storage)]
+    if not keys:
+        raise no_such_chat(store, scope)
+    if len(keys) > 1:
+        names = [repr(key.agent_id) for key in keys[:_NAMED]]
+        more = [f"{len(keys) - _NAMED:,} more"] if len(keys) > _NAMED else []
+        raise InvalidRequestError(
+            f"session {session!r} has {len(keys):,} agents; say which: {', '.join(names + more)}"
+        )
+    return keys[0]
 
 
 def say(text: str) -> None:

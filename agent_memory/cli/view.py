@@ -18,11 +18,12 @@ from agent_memory.audit.visible import clipped, safe_json, visible
 from agent_memory.cli.drawing import console
 from agent_memory.cli.failures import FAILED
 from agent_memory.cli.stores import (
-    Agent,
+    AnyAgent,
     JsonOption,
     Session,
     StoreOption,
     User,
+    chosen_chat,
     no_such_chat,
     only_looking,
     opened,
@@ -32,7 +33,7 @@ from agent_memory.cli.stores import (
 )
 from agent_memory.errors import InvalidRequestError
 from agent_memory.explaining import Explanation
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Provider, parts
 from agent_memory.providers.part import to_json
 from agent_memory.records import Note, SummaryRecord
@@ -50,7 +51,7 @@ _WORDS: Final = {
 def view_chat(
     user: User,
     session: Session,
-    agent: Agent,
+    agent: AnyAgent = None,
     store: StoreOption = None,
     provider: Annotated[
         str | None, typer.Option(help=f"Made valid for: {', '.join(get_args(Provider))}.")
@@ -59,13 +60,14 @@ def view_chat(
 ) -> None:
     """Show which stored messages a model sees as they are, and which through a summary.
 
-    The view is what the newest stored summary makes of the chat; looking makes none. Positions
-    that cannot be read are marked; where there are any, the exit code is 1.
+    The view is what the newest stored summary makes of the chat; looking makes none. AGENT may
+    be left out where the session has one. Positions that cannot be read are marked; where there
+    are any, the exit code is 1.
     """
     if provider is not None and provider not in get_args(Provider):
         raise InvalidRequestError(f"--provider is one of {', '.join(get_args(Provider))}")
     chosen: Provider | None = provider  # type: ignore[assignment]  # checked above
-    explanation, marks = run_async(_explain(store, ChatKey(user, session, agent), chosen))
+    explanation, marks = run_async(_explain(store, (user, session, agent), chosen))
     if not explanation.messages and not marks:
         raise no_such_chat(store, Scope(user, session, agent))
     stretches = stretches_of(explanation)
@@ -80,10 +82,11 @@ def view_chat(
 
 
 async def _explain(
-    store: str | None, key: ChatKey, provider: Provider | None
+    store: str | None, ids: tuple[str, str, str | None], provider: Provider | None
 ) -> tuple[Explanation, list[Note | Hole]]:
     with only_looking():
         async with opened(store) as storage:
+            key = await chosen_chat(storage, store, *ids)
             explanation = await explanation_of(storage, key, provider=provider)
             return explanation, await marks_of(storage, key)
 

@@ -414,6 +414,41 @@ def test_bad_records(small, capsys):
     assert (done["messages"], done["present"], done["bad"]) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("name", ["view", "history"])
+def test_the_agent_may_be_left_out_where_there_is_one(small, name, capsys):
+    """The session's only one is taken; of several, the line names them."""
+    only = ("bob", "a/b #%")
+    for more in ([], ["--json"]):
+        given = done(name, *only, "guide", "--store", small, *more)
+        assert done(name, *only, "--store", small, *more) == given
+    code, told = failed(capsys, name, *ADA, "--store", small)
+    assert code == 2
+    assert "session 'hike' has 2 agents; say which: 'guide', 'weather'" in told
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "[]", '{"v":1,"export":"agent-memory"}\n'])
+def test_a_file_without_messages_is_told_of(small, text, capsys):
+    """Nothing that was imported is said to be nothing."""
+    Path("c.jsonl").write_text(text)
+    assert run_here(["import", "c.jsonl", "--store", small]) == 0
+    assert "there was nothing to import in c.jsonl" in capsys.readouterr().err
+
+
+def test_bad_lines_of_an_export_are_told(small, capsys):
+    """What is wrong, and no empty place; and what a changed message comes to."""
+    done("export", "--store", small, "-o", "c.jsonl")
+    whole = Path("c.jsonl").read_bytes()
+    Path("c.jsonl").write_bytes(whole + b"oops\n")
+    _, told = failed(capsys, "import", "c.jsonl", "--store", small)
+    assert f"line {whole.count(10) + 1}: unreadable record at this line: Expecting" in told
+    Path("c.jsonl").write_bytes(whole.replace(b'say 3"', b'said 3"'))
+    _, told = failed(capsys, "import", "c.jsonl", "--store", small)
+    assert "message id 'm3' is already in the chat" in told
+    assert "this one is not stored" in told
+    assert "; stored before it: " in told
+    assert "nothing was stored" not in told
+
+
 def test_verify_names_what_is_wrong(small, tmp_path, capsys):
     """Each problem is a line, the exit code is 1; export and copy tell of it too."""
     import sqlite3  # noqa: PLC0415
