@@ -92,6 +92,8 @@ def check_wrapper(plan, shape, provider):
         limit = 2 * plan["trigger_at"]
         # The newest exchange stays whole beside the one in progress.
         most = limit + max(2, limit // 4) + 2 * longest_group(history) + batch
+        if provider is not None:  # results that share a message are one a message in Chat
+            most *= max(len(each.pieces) for each in plan["work"])
         for start in range(0, len(history), batch):
             await storage.save_chat_messages(*IDS, history[start : start + batch])
             view = await storage.fetch_chat(*IDS)

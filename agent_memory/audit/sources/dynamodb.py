@@ -26,6 +26,7 @@ from agent_memory.errors import (
 )
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import as_dict, as_list, to_json
+from agent_memory.storage.dynamodb.options import check_endpoint
 
 _OPTIONS: Final = ("region", "endpoint")
 
@@ -82,6 +83,8 @@ def _parsed(url: str) -> tuple[str, dict[str, str]]:
     options = dict(parse_qsl(split.query, keep_blank_values=True))
     if not split.netloc or split.path not in ("", "/") or options.keys() - set(_OPTIONS):
         raise InvalidRequestError("write dynamodb://table?region=eu-central-1, or &endpoint=…")
+    if "endpoint" in options:
+        check_endpoint(options["endpoint"])
     return split.netloc, options
 
 

@@ -36,7 +36,7 @@ def checked_options(
             f"table_name must be 3 to 255 letters, digits, '_', '-' or '.', not {table_name!r}"
         )
     if endpoint_url is not None:
-        _check_endpoint(endpoint_url)
+        check_endpoint(endpoint_url)
     if ttl_seconds is not None and (type(ttl_seconds) is not int or ttl_seconds < 1):
         raise InvalidRequestError(
             f"ttl_seconds must be a whole number of at least 1, or None, not {ttl_seconds!r}"
@@ -47,7 +47,12 @@ def checked_options(
         raise InvalidRequestError(f"timeout must be a number of seconds above 0, not {timeout!r}")
 
 
-def _check_endpoint(endpoint_url: object) -> None:
+def check_endpoint(endpoint_url: object) -> None:
+    """Check the address of an emulator or a private endpoint.
+
+    Raises:
+        InvalidRequestError: it is no text, or holds credentials.
+    """
     if not isinstance(endpoint_url, str):
         raise InvalidRequestError(
             f"endpoint_url must be a URL such as 'http://localhost:8000', not a "
