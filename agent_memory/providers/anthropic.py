@@ -53,10 +53,11 @@ def _load(plain: Block, given: object) -> ConversationMessage:
     if isinstance(given, Mapping) or message.extra.get("type") != "message":
         return message
     # A reply: what may be sent back is role and content.
-    return attrs.evolve(message, extra={}, usage=_usage(message.extra.get("usage")))
+    return attrs.evolve(message, extra={}, usage=usage_of(message.extra.get("usage")))
 
 
-def _usage(reported: object) -> Usage | None:
+def usage_of(reported: object) -> Usage | None:
+    """Return what Anthropic reports of a reply; None where it reports nothing."""
     figures = as_dict(reported)
     if figures is None:
         return None

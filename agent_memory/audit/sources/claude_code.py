@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from agent_memory.audit.chunks import Bad, Whose
 from agent_memory.audit.sources.items import Item, Record, Tally, records_of, time_in
-from agent_memory.audit.sources.messages import anthropic_usage, check_content
+from agent_memory.audit.sources.messages import check_content
 from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers.anthropic import usage_of
 from agent_memory.providers.part import Block, as_dict, as_text
 
 FORM: Final = "Claude Code"
@@ -87,7 +88,7 @@ def _item(
         reply = as_text(fields["message"].get("id"))
         if kind == "assistant" and (not reply or reply != billed):
             # A reply's blocks are lines of their own, each with the usage of the whole reply.
-            usage, billed = anthropic_usage(fields["message"].get("usage")), reply
+            usage, billed = usage_of(fields["message"].get("usage")), reply
     else:
         content, usage = _queued(fields), None
         if content is None:

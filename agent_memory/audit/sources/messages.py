@@ -15,7 +15,7 @@ import attrs
 from agent_memory.audit.sources import langchain
 from agent_memory.audit.sources.items import Tally
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ROLES, ConversationMessage, Usage
+from agent_memory.messages import ROLES, ConversationMessage
 from agent_memory.providers import (
     format_of,
     from_anthropic,
@@ -24,6 +24,7 @@ from agent_memory.providers import (
     from_openai_responses,
     parts,
 )
+from agent_memory.providers.anthropic import usage_of
 from agent_memory.providers.part import Block, as_dict, as_list, as_text
 from agent_memory.providers.plain import load_message
 
@@ -172,21 +173,6 @@ def check_content(role: object, content: object) -> Any:
     return held
 
 
-def anthropic_usage(reported: object) -> Usage | None:
-    """Return what Anthropic reports of a reply; it counts cached tokens beside the input."""
-    figures = as_dict(reported)
-    if figures is None:
-        return None
-
-    def tokens(name: str) -> int:
-        value = figures.get(name)
-        return value if type(value) is int and value >= 0 else 0
-
-    cached = tokens("cache_read_input_tokens")
-    made = tokens("cache_creation_input_tokens")
-    return Usage(tokens("input_tokens") + cached + made, tokens("output_tokens"), cached)
-
-
 def _is_reply(fields: Block) -> bool:
     """A whole reply of Anthropic's, as its SDK dumps it."""
     return (
@@ -197,7 +183,7 @@ def _is_reply(fields: Block) -> bool:
 def _read_reply(fields: Block) -> tuple[str, ConversationMessage]:
     content = check_content(fields["role"], fields["content"])
     rest = {name: value for name, value in fields.items() if name not in ("role", "content")}
-    usage = anthropic_usage(fields["usage"])
+    usage = usage_of(fields["usage"])
     metadata = {"anthropic": rest}
     message = ConversationMessage(fields["role"], content, usage=usage, metadata=metadata)
     return "Anthropic", message
