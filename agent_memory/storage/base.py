@@ -15,7 +15,8 @@ from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.retractions import visible
-from agent_memory.storage.lifecycle import Lifecycle
+from agent_memory.storage._engine.handoff import settle
+from agent_memory.storage._engine.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
     check_scope_ids,
@@ -27,7 +28,6 @@ from agent_memory.storage.requests import (
     reject_further_arguments,
     without_repeats,
 )
-from agent_memory.storage.settling import settle
 from agent_memory.storage.summary_store import SummaryStore
 
 Scope: TypeAlias = Literal["process", "host", "network"]

@@ -15,8 +15,8 @@ from typing import Any, Final, Self, TypeVar
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.messages import ConversationMessage
 from agent_memory.records import ChatInfo, Entry, Note
+from agent_memory.storage._engine.background_loop import LoopThread
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.loop_thread import LoopThread
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

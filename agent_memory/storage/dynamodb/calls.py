@@ -11,9 +11,9 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ChatKey
+from agent_memory.storage._engine.backoff import Pauses
 from agent_memory.storage.dynamodb.client import DynamoClient
 from agent_memory.storage.dynamodb.failures import code_of, translated, verdict_of
-from agent_memory.storage.dynamodb.pauses import Pauses
 from agent_memory.storage.dynamodb.places import Attributes, item_key
 
 logger: Final = logging.getLogger(__name__)

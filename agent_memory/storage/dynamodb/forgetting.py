@@ -11,13 +11,13 @@ from typing import Final
 import attrs
 
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.storage._engine.backoff import Pauses
 from agent_memory.storage.dynamodb.bodies import join_lines
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.cover import Span
 from agent_memory.storage.dynamodb.entries import RawSlice
 from agent_memory.storage.dynamodb.items import HEADER, Kind, LogItem, from_attributes
 from agent_memory.storage.dynamodb.lanes import Lane
-from agent_memory.storage.dynamodb.pauses import Pauses
 from agent_memory.storage.dynamodb.places import (
     LOG,
     TOKEN_BYTES,

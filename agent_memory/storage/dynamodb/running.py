@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
-from agent_memory.storage.loop_thread import LoopThread
-from agent_memory.storage.settling import result_of, settle
+from agent_memory.storage._engine.background_loop import LoopThread
+from agent_memory.storage._engine.handoff import result_of, settle
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ import attrs
 from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
+from agent_memory.storage._engine.backoff import Pauses
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.dynamodb.bodies import split, unpack, zipped
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.items import LAYOUT, check_version
-from agent_memory.storage.dynamodb.pauses import Pauses
 from agent_memory.storage.dynamodb.places import (
     END,
     SUMMARY,

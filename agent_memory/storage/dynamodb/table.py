@@ -6,9 +6,9 @@ import logging
 from typing import Any, Final
 
 from agent_memory.errors import InvalidRequestError, StorageUnavailableError
+from agent_memory.storage._engine.backoff import Pauses
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.failures import code_of
-from agent_memory.storage.dynamodb.pauses import Pauses
 
 logger: Final = logging.getLogger(__name__)
 

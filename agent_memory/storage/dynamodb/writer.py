@@ -14,6 +14,7 @@ import attrs
 from agent_memory.errors import MessageTooLargeError, StorageError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice
+from agent_memory.storage._engine.backoff import Pauses
 from agent_memory.storage.dynamodb.bodies import ITEM_LIMIT, Body, join_lines, pack
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.items import (
@@ -25,7 +26,6 @@ from agent_memory.storage.dynamodb.items import (
     to_attributes,
 )
 from agent_memory.storage.dynamodb.lanes import Lane, Lanes
-from agent_memory.storage.dynamodb.pauses import Pauses
 from agent_memory.storage.dynamodb.places import TOKEN_BYTES, Place, part_key
 from agent_memory.storage.dynamodb.planning import Plan, Save, group, plan
 from agent_memory.storage.dynamodb.reader import LogReader

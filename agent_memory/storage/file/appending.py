@@ -12,6 +12,7 @@ from typing import cast
 import attrs
 
 from agent_memory.messages import ChatKey
+from agent_memory.storage._engine.handoff import own_copy
 from agent_memory.storage.file.disk import (
     Durability,
     UncertainError,
@@ -26,7 +27,6 @@ from agent_memory.storage.file.lock import ChatLock, release
 from agent_memory.storage.file.names import ChatPaths, paths_of
 from agent_memory.storage.file.planning import Batch, Encoded, Outcome, Plan, encoded
 from agent_memory.storage.file.state import StateCache, load_state
-from agent_memory.storage.replies import own_copy
 
 
 @attrs.frozen

@@ -22,10 +22,10 @@ import attrs
 from agent_memory.errors import StorageClosedError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
+from agent_memory.storage._engine.handoff import Reply, answer_all
 from agent_memory.storage.file.appending import Appender, AppendGroup
 from agent_memory.storage.file.disk import interrupted
 from agent_memory.storage.file.planning import Batch
-from agent_memory.storage.replies import Reply, answer_all
 
 T = TypeVar("T")
 _Waiting: TypeAlias = tuple[Reply[Any], "Batch | Callable[[], Any]"]

@@ -20,6 +20,7 @@ from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.file.appending import Appender
 from agent_memory.storage.file.disk import Durability, os_errors
@@ -43,7 +44,6 @@ from agent_memory.storage.file.summaries import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
 from agent_memory.storage.file.verifying import Problem, problems_of
 from agent_memory.storage.requests import check_scope_ids
-from agent_memory.storage.settling import result_of
 from agent_memory.storage.summary_store import SummaryStore
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import attrs
 
 from agent_memory.errors import AgentMemoryError
 from agent_memory.records import LogSlice
-from agent_memory.storage.replies import Reply, answer_all, own_copy
+from agent_memory.storage._engine.handoff import Reply, answer_all, own_copy
 from agent_memory.storage.sql.appending import append_group, append_known
 from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.entries import Append, RowCodec

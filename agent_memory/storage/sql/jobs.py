@@ -10,7 +10,7 @@ import attrs
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.storage.replies import Reply
+from agent_memory.storage._engine.handoff import Reply
 from agent_memory.storage.sql.errors import TransactionFailedError
 from agent_memory.storage.sql.sessions import Session
 

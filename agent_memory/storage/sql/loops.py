@@ -18,7 +18,7 @@ from agent_memory.errors import (
     StorageUnavailableError,
 )
 from agent_memory.messages import ChatKey
-from agent_memory.storage.replies import Reply
+from agent_memory.storage._engine.handoff import Reply
 from agent_memory.storage.sql.appends import PendingAppend, groups
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session

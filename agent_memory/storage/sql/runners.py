@@ -17,8 +17,7 @@ from sqlalchemy.util import await_only
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
-from agent_memory.storage.replies import Reply
-from agent_memory.storage.settling import result_of
+from agent_memory.storage._engine.handoff import Reply, result_of
 from agent_memory.storage.sql.appends import Appender, PendingAppend
 from agent_memory.storage.sql.compiling import Executor, Row
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine

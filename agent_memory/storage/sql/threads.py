@@ -13,7 +13,7 @@ import attrs
 
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
-from agent_memory.storage.replies import Reply
+from agent_memory.storage._engine.handoff import Reply
 from agent_memory.storage.sql.appends import MAX_ROWS, PendingAppend, commit_all
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import ERASING_EVERY, Session

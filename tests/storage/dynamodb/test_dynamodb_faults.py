@@ -26,7 +26,7 @@ from agent_memory import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from agent_memory.storage.dynamodb.pauses import Pauses
+from agent_memory.storage._engine.backoff import Pauses
 
 
 def large(characters=900_000):

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from agent_memory.storage.wakes import Wakes, wakes_of
+from agent_memory.storage._engine.handoff import Wakes, wakes_of
 
 
 class CountingLoop:

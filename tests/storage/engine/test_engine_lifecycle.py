@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from agent_memory import StorageClosedError, StorageUnavailableError
-from agent_memory.storage.lifecycle import Lifecycle
+from agent_memory.storage._engine.lifecycle import Lifecycle
 from agent_memory.testing import Gate
 
 

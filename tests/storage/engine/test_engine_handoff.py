@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from agent_memory.storage.replies import Reply, answer_all
+from agent_memory.storage._engine.handoff import Reply, answer_all
 
 
 def in_thread(function, *arguments):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, final
 
 from agent_memory.errors import StorageClosedError, StorageUnavailableError
-from agent_memory.storage.settling import result_of, settle
+from agent_memory.storage._engine.handoff import result_of, settle
 
 # One lock for all stores: it is held for a few assignments only, and a store of a user's own
 # need not call super().__init__() to have one.

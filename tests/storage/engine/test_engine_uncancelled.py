@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from agent_memory.storage.settling import result_of, settle
+from agent_memory.storage._engine.handoff import result_of, settle
 from agent_memory.testing import Gate
 
 

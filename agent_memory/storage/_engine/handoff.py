@@ -1,0 +1,217 @@
+"""Waiting in a task for what another thread, or another task, does.
+
+``concurrent.futures.Future`` serves any number of waiters in any thread, with a condition of its
+own for each piece of work. A save has one waiter, in a loop that is known from the start; what
+ends together (a group of saves that share a commit) wakes each loop once, because
+``loop.call_soon_threadsafe`` costs a system call each time.
+
+A save must never be abandoned half-way: when ``CancelledError`` leaves it, the append is in
+the log or never will be. ``asyncio.shield`` alone does not do that: the caller leaves while
+the work goes on, and a second cancellation arrives before anybody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import copy
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Reply(Generic[T]):
+    """The outcome of work in another thread; made, and waited for, in one task.
+
+    Any thread may give the outcome, once: with :meth:`set_result` or :meth:`set_exception`, or
+    with others' by :func:`answer_all`.
+    """
+
+    __slots__ = ("_answered", "_arrived", "_error", "_loop", "_result", "_waiter", "_wakes")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wakes = wakes_of(self._loop)
+        self._waiter: asyncio.Future[None] | None = None
+        self._answered = False
+        self._arrived = False  # the loop's thread alone reads and writes it
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the outcome has been given."""
+        return self._answered
+
+    def set_result(self, result: T) -> None:
+        """Give the outcome."""
+        self._result = result
+        self._answered = True
+        self._wakes.put(self._loop, [self._arrive])
+
+    def set_exception(self, error: BaseException) -> None:
+        """Give the failure that :meth:`settled` raises."""
+        self._error = error
+        self._answered = True
+        self._wakes.put(self._loop, [self._arrive])
+
+    async def settled(self) -> T:
+        """Wait for the outcome, as :func:`settle` does.
+
+        A cancellation is raised when the work has ended: a thread cannot be called back.
+        """
+        cancellation: asyncio.CancelledError | None = None
+        while not self._arrived:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError as error:
+                cancellation = error
+        if cancellation is not None:
+            raise cancellation
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # else it and this frame would hold each other
+        return cast("T", self._result)
+
+    def _arrive(self) -> None:
+        self._arrived = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def answer_all(answers: Iterable[tuple[Reply[T], T | Exception]]) -> None:
+    """Give several outcomes, and wake each loop that waits for some of them once.
+
+    An outcome that is an exception is raised where its reply is waited for.
+    """
+    waking: dict[asyncio.AbstractEventLoop, tuple[Wakes, list[Callable[[], Any]]]] = {}
+    for reply, outcome in answers:
+        if isinstance(outcome, Exception):
+            reply._error = outcome
+        else:
+            reply._result = outcome
+        reply._answered = True
+        loop = reply._loop
+        if loop not in waking:
+            waking[loop] = reply._wakes, []
+        waking[loop][1].append(reply._arrive)
+    for loop, (wakes, arrivals) in waking.items():
+        wakes.put(loop, arrivals)
+
+
+def own_copy(error: BaseException) -> BaseException:
+    """Return a copy of an error that several wait for: raising one adds to its traceback."""
+    try:
+        copied = copy.copy(error)
+    except TypeError:  # its class wants other arguments
+        return error
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+async def settle(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end, whatever happens to the caller meanwhile, and return its result.
+
+    A cancellation of the caller is remembered and raised when the work has ended, so that
+    nothing is in flight once this has left. The work itself must be bounded in time.
+    """
+    task = asyncio.ensure_future(work)
+    await _outlast(task.done, lambda wake: task.add_done_callback(lambda _task: wake()), task)
+    return task.result()
+
+
+async def result_of(future: concurrent.futures.Future[T]) -> T:
+    """Wait for the result of work in another thread, as :func:`settle` does.
+
+    Unlike ``asyncio.wrap_future`` it never cancels that work: ``asyncio.run`` cancels every
+    task when it ends, also those inside :func:`settle`, and a thread cannot be called back.
+    """
+    loop = asyncio.get_running_loop()
+    wakes = wakes_of(loop)
+
+    def subscribe(wake: Callable[[], None]) -> None:
+        future.add_done_callback(lambda _future: wakes.put(loop, [wake]))
+
+    await _outlast(future.done, subscribe, future)
+    return future.result()
+
+
+async def _outlast(
+    done: Callable[[], bool],
+    subscribe: Callable[[Callable[[], None]], None],
+    outcome: asyncio.Task[Any] | concurrent.futures.Future[Any],
+) -> None:
+    loop = asyncio.get_running_loop()
+    cancellation: asyncio.CancelledError | None = None
+    while not done():
+        waiter: asyncio.Future[None] = loop.create_future()
+        subscribe(partial(_wake, waiter))
+        try:
+            await waiter
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        if not outcome.cancelled():
+            outcome.exception()  # else asyncio reports it as never retrieved
+        raise cancellation
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Wakes:
+    """What is to be called soon in one loop; :meth:`put` is for any thread.
+
+    What is called may be called again when something interrupted it, and must bear that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Callable[[], None]] = []
+        self._scheduled = False
+
+    def put(self, loop: asyncio.AbstractEventLoop, wakes: Sequence[Callable[[], None]]) -> None:
+        """Have all of `wakes` called in the loop soon, in order; never if it is closed."""
+        with self._lock:
+            self._waiting += wakes
+            if self._scheduled:
+                return
+            self._scheduled = True
+        with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
+            loop.call_soon_threadsafe(self._call_all, loop)
+
+    def _call_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._scheduled = False
+        for index, wake in enumerate(waiting):
+            try:
+                wake()
+            except BaseException:
+                self.put(loop, waiting[index:])  # such as an interrupt: others wait all the same
+                raise
+
+
+_lock: Final = threading.Lock()
+_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Wakes]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def wakes_of(loop: asyncio.AbstractEventLoop) -> Wakes:
+    """Return the loop's wakes, the same ones each time."""
+    with _lock:
+        wakes = _of_loops.get(loop)
+        if wakes is None:
+            wakes = _of_loops[loop] = Wakes()
+        return wakes
