@@ -170,6 +170,43 @@ async def leaves_the_last_unprocessed(
     return web.json_response(answer, content_type="application/x-amz-json-1.0")
 
 
+async def leaves_all_but_the_first_unprocessed(
+    proxy: FaultyDynamoDb, request: web.Request, body: bytes
+) -> web.Response:
+    """Process the first request of a batch."""
+    return await _processes(proxy, request, body, slice(0, 1))
+
+
+async def leaves_all_but_the_last_unprocessed(
+    proxy: FaultyDynamoDb, request: web.Request, body: bytes
+) -> web.Response:
+    """Process the last request of a batch."""
+    return await _processes(proxy, request, body, slice(-1, None))
+
+
+async def _processes(
+    proxy: FaultyDynamoDb, request: web.Request, body: bytes, which: slice
+) -> web.Response:
+    asked = json.loads(body)
+    ((table, requests),) = asked["RequestItems"].items()
+    asked["RequestItems"] = {table: requests[which]}
+    await proxy.forward(request, json.dumps(asked).encode())
+    left = [one for one in requests if one not in requests[which]]
+    answer = {"UnprocessedItems": {table: left} if left else {}}
+    return web.json_response(answer, content_type="application/x-amz-json-1.0")
+
+
+async def answers_an_empty_page(
+    proxy: FaultyDynamoDb, request: web.Request, body: bytes
+) -> web.Response:
+    """Answer a query with no items and a key to go on from that lies outside its range."""
+    asked = json.loads(body)
+    values = asked["ExpressionAttributeValues"]
+    edge = values[":low"] if asked["ScanIndexForward"] else values[":high"]
+    answer = {"Items": [], "Count": 0, "LastEvaluatedKey": {"pk": values[":user"], "sk": edge}}
+    return web.json_response(answer, content_type="application/x-amz-json-1.0")
+
+
 def _error(code: str, status: int) -> web.Response:
     answer = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "injected"}
     return web.json_response(answer, status=status, content_type="application/x-amz-json-1.0")

@@ -285,6 +285,15 @@ async def test_many_trims_do_not_hide_messages_from_a_stream(storage):
     assert [message.content for message in found] == [str(n) for n in range(10, 25)]
 
 
+async def test_a_listing_tells_the_end_of_long_chats(storage):
+    """A chat of more items than a page, between short ones, and again as the last one."""
+    for agent, count in (("a", 2), ("b", 11), ("c", 1), ("d", 20)):
+        for number in range(count):
+            await storage.save_chat_message("user", "session", agent, user(str(number)))
+    found = [(info.key.agent_id, info.last) async for info in storage.list_chats("user")]
+    assert found == [("a", 2), ("b", 11), ("c", 1), ("d", 20)]
+
+
 async def test_purge_leaves_nothing_of_a_deleted_chat(storage):
     """Floor, tombstones, parts and records are gone; a living chat is not."""
     await storage.save_chat_message(*IDS, user(random.Random(1).randbytes(500_000).hex()))

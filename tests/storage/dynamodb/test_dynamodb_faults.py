@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 
 import aioboto3
 import pytest
 from botocore.config import Config
 from dynamodb_faults import (
+    answers_an_empty_page,
     applies_then,
     applies_then_cuts,
     applies_then_cuts_after,
     applies_then_hangs,
     cuts,
     first,
+    leaves_all_but_the_first_unprocessed,
+    leaves_all_but_the_last_unprocessed,
     leaves_the_last_unprocessed,
     refuses,
     throttles,
@@ -252,6 +256,104 @@ async def test_parts_that_stay_unprocessed_end_as_unavailable(make, proxy, impat
     proxy._faults.clear()
     await storage.save_chat_message(*IDS, user("second"))
     assert await contents(storage) == ["first", "second"]
+
+
+async def test_parts_of_unknown_fate_are_no_message_of_unknown_fate(make, proxy, impatient):
+    """Parts show only with their item: the error says that nothing was stored."""
+    storage = make()
+    await storage.save_chat_message(*IDS, user("first"))
+    proxy.fail("BatchWriteItem", *[applies_then_cuts] * 99)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_message(*IDS, large())
+    assert caught.value.stored is False
+
+
+async def test_a_batch_that_is_processed_bit_by_bit_is_not_given_up(make, proxy, impatient):
+    """The time limit begins again with each request that is processed."""
+    storage = make()
+    for number in range(12):
+        await storage.save_chat_message(*IDS, user(f"secret {number}"))
+    proxy.fail("BatchWriteItem", *[leaves_all_but_the_first_unprocessed] * 11)
+    assert await storage.delete_chat(*IDS) == 12
+    assert not any("text" in item for item in await table_items(storage))
+
+
+async def test_empty_pages_are_followed(storage, proxy, make):
+    """A page without items may have another after it."""
+    await storage.save_chat_messages(*IDS, [user("1"), user("2")])
+    for read in (
+        storage.fetch_chat(*IDS),
+        storage.fetch_chat(*IDS, 1),
+        storage.fetch_chat_since(*IDS, 1),
+        storage.fetch_all_chats(*IDS[:2]),
+    ):
+        proxy.fail("Query", answers_an_empty_page)
+        assert [message.content for message in await read][-1] == "2"
+    other = make()
+    await other.fetch_chat("user", "session", "nobody")
+    proxy.fail("Query", answers_an_empty_page)
+    (saved,) = await other.save_chat_message(*IDS, user("3"))
+    assert saved.position == 3
+
+
+async def test_a_read_that_a_delete_overtakes_shows_no_damage(storage, proxy, make):
+    """The parts went with their message: the floor is read again."""
+    other = make(direct=True)
+    await other.save_chat_message(*IDS, large())
+
+    async def delete():
+        await other.delete_chat(*IDS)
+        await other.save_chat_message(*IDS, user("after"))
+
+    proxy.fail("Query", first(no_action), first(delete))
+    assert [entry.content async for entry in storage.iter_log(*IDS)] == ["after"]
+
+
+async def no_action():
+    """Let one request pass."""
+
+
+async def test_a_trim_that_a_delete_overtakes_writes_no_text_back(storage, proxy, make):
+    """Only an item that still holds entries is rewritten with those that live."""
+    await storage.save_chat_messages(*IDS, [user(f"secret {n}") for n in range(5)])
+    other = make(direct=True)
+
+    async def delete():
+        await other.delete_chat(*IDS)
+
+    proxy.fail("PutItem", first(no_action), first(delete))
+    await storage.trim_chat(*IDS, 2)
+    assert await contents(other) == []
+    assert not any("text" in item for item in await table_items(other))
+
+
+async def test_a_trim_that_a_deeper_one_overtakes_writes_no_text_back(storage, proxy, make):
+    """An item is never rewritten with more than it holds."""
+    await storage.save_chat_messages(*IDS, [user(f"secret {n}") for n in range(5)])
+    other = make(direct=True)
+
+    async def trim():
+        await other.trim_chat(*IDS, 1)
+
+    proxy.fail("PutItem", first(no_action), first(trim))
+    await storage.trim_chat(*IDS, 3)
+    assert await contents(other) == ["secret 4"]
+    assert "secret 3" not in str(await table_items(other))
+
+
+async def test_a_purge_that_fails_half_way_keeps_the_floor(make, proxy, impatient):
+    """No position is used again before the whole chat is gone."""
+    storage = make()
+    for number in range(3):
+        await storage.save_chat_message(*IDS, user(str(number)))
+    await storage.delete_chat(*IDS)
+    proxy.fail("BatchWriteItem", leaves_all_but_the_last_unprocessed, *[throttles] * 100)
+    with pytest.raises(StorageUnavailableError):
+        await storage.purge(timedelta(0))
+    proxy._faults.clear()
+    (saved,) = await storage.save_chat_message(*IDS, user("new"))
+    assert saved.position == 4
+    assert [entry async for entry in storage.iter_log(*IDS)] == [saved]
 
 
 async def test_parts_of_a_refused_append_are_removed(make, proxy, impatient):

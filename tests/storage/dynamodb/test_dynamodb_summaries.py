@@ -193,6 +193,21 @@ async def test_loading_a_large_record_is_three_requests(faulty, proxy, storage):
     assert proxy.counted() == {"Query": 2, "GetItem": 1}
 
 
+async def test_a_record_that_is_forgotten_while_it_is_loaded_is_no_damage(faulty, proxy, storage):
+    """The head named it a moment ago; its parts are gone."""
+    large = record(random.Random(1).randbytes(200_000).hex())
+    await storage.summaries().save_summary(KEY, large, replaces=None)
+
+    async def forget():
+        await storage.summaries().forget_summaries(KEY)
+
+    async def no_action():
+        pass
+
+    proxy.fail("Query", first(no_action), first(forget))
+    assert await faulty.summaries().load_summary(KEY) is None
+
+
 @pytest.mark.parametrize("size", [1, 100])
 async def test_a_restart_is_three_requests(faulty, proxy, storage, size):
     """The newest entries in one page, and the record: nothing is read twice."""

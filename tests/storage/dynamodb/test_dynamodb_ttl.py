@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 
+import attrs
 import pytest
 from dynamodb_table import IDS, contents, items_of, remove, table_items, user
 
@@ -166,6 +167,42 @@ async def test_an_expired_id_can_be_saved_again(storage, clock):
     (saved,) = await storage.save_chat_message(*IDS, message)
     assert await storage.fetch_chat(*IDS) == [saved]
     assert saved.position > 2
+
+
+async def test_a_writer_does_not_rely_on_a_log_that_has_expired_since(make, clock):
+    """Also when it knew the log's end a minute ago: no position is below a floor once read."""
+    storage = make(clock=clock, ttl_seconds=60)
+    await storage.save_chat_message(*IDS, user("old"))
+    clock.advance(seconds=61)
+    floor = (await storage._read(KEY)).floor
+    (saved,) = await storage.save_chat_message(*IDS, user("new"))
+    assert saved.position == floor + 1
+    assert await storage.fetch_chat(*IDS) == [saved]
+
+
+async def test_an_anchor_is_never_lowered(storage, make, clock):
+    """A writer that knows less than the table leaves a higher anchor as it is."""
+    for number in range(3):
+        await storage.save_chat_message(*IDS, user(str(number)))
+    (anchor,) = [i for i in await items_of(storage, b"l") if i["kind"]["S"] == "anchor"]
+
+    async def raise_anchor(backend):
+        await backend.calls.put_all([{**anchor, "reserved": {"N": "5000"}}])
+
+    await storage._run(raise_anchor)
+    other = make(clock=clock, ttl_seconds=DAY)
+    await other._ready()
+    backend = other._backend
+    await other._run(lambda _: lowered(backend))
+    clock.advance(days=2)
+    await remove(storage, [i for i in await table_items(storage) if "expires_at" in i])
+    (saved,) = await make(clock=clock).save_chat_message(*IDS, user("new"))
+    assert saved.position == 5001
+
+
+async def lowered(backend):
+    tail = await backend.reader.tail(KEY)
+    await backend.writer.reserve(KEY, attrs.evolve(tail, reserved=0))
 
 
 async def test_a_trimmed_batch_expires_whole(storage, clock):
