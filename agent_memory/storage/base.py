@@ -15,7 +15,7 @@ from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.retractions import visible
-from agent_memory.storage._engine.handoff import settle
+from agent_memory.storage._engine.handoff import run_uncancelled
 from agent_memory.storage._engine.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
@@ -55,7 +55,7 @@ class ChatStorage(Lifecycle, ABC):
 
     _outlasts_cancellation: bool = False
     """Whether ``_append`` by itself leaves nothing in flight when it is cancelled, as one does
-    that never suspends, or that waits with ``Reply.settled``: it spares a task a save."""
+    that never suspends, or that waits with ``Handoff.wait``: it spares a task a save."""
 
     @property
     def scope(self) -> Scope:
@@ -224,7 +224,7 @@ class ChatStorage(Lifecycle, ABC):
     async def _save(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         """Append checked entries to an open store; nothing is in flight when this has left."""
         appending = self._append(key, without_repeats(key, entries))
-        stored = await (appending if self._outlasts_cancellation else settle(appending))
+        stored = await (appending if self._outlasts_cancellation else run_uncancelled(appending))
         await self._settled(key, stored)
         return stored
 
@@ -362,7 +362,7 @@ class ChatStorage(Lifecycle, ABC):
         key = chat_key(user_id, session_id, agent_id)
         checked_count(keep, "keep")
         await self._ready()
-        return await settle(self._forget_and_erase(key, keep))
+        return await run_uncancelled(self._forget_and_erase(key, keep))
 
     @final
     async def _forget_and_erase(self, key: ChatKey, keep: int) -> int:
@@ -391,9 +391,9 @@ class ChatStorage(Lifecycle, ABC):
         await self._ready()
         keys = await self._keys(user_id, session_id)
         try:
-            return sum([await settle(self._forget(key, 0)) for key in keys])
+            return sum([await run_uncancelled(self._forget(key, 0)) for key in keys])
         finally:  # also of those before an error or a cancellation
-            await settle(self._erase_deleted())
+            await run_uncancelled(self._erase_deleted())
 
     @final
     async def purge(self, older_than: timedelta) -> int:
@@ -409,6 +409,6 @@ class ChatStorage(Lifecycle, ABC):
         checked_age(older_than)
         await self._ready()
         try:
-            return await settle(self._purge(older_than))
+            return await run_uncancelled(self._purge(older_than))
         finally:
-            await settle(self._erase_deleted())
+            await run_uncancelled(self._erase_deleted())

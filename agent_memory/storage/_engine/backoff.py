@@ -1,4 +1,4 @@
-"""Pauses between attempts."""
+"""Backoff between attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
 
 
-class Pauses:
+class Backoff:
     """Growing random pauses between attempts ("full jitter"), up to a time limit.
 
     Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
@@ -27,7 +27,7 @@ class Pauses:
         self._ceiling = _FIRST_PAUSE
 
     @property
-    def over(self) -> bool:
+    def expired(self) -> bool:
         """Whether the time is up."""
         return time.monotonic() >= self._deadline
 

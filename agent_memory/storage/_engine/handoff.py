@@ -25,18 +25,18 @@ from typing import Any, Final, Generic, TypeVar, cast
 T = TypeVar("T")
 
 
-class Reply(Generic[T]):
+class Handoff(Generic[T]):
     """The outcome of work in another thread; made, and waited for, in one task.
 
     Any thread may give the outcome, once: with :meth:`set_result` or :meth:`set_exception`, or
     with others' by :func:`answer_all`.
     """
 
-    __slots__ = ("_answered", "_arrived", "_error", "_loop", "_result", "_waiter", "_wakes")
+    __slots__ = ("_answered", "_arrived", "_error", "_loop", "_result", "_waiter", "_waker")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wakes = wakes_of(self._loop)
+        self._waker = waker_of(self._loop)
         self._waiter: asyncio.Future[None] | None = None
         self._answered = False
         self._arrived = False  # the loop's thread alone reads and writes it
@@ -52,16 +52,16 @@ class Reply(Generic[T]):
         """Give the outcome."""
         self._result = result
         self._answered = True
-        self._wakes.put(self._loop, [self._arrive])
+        self._waker.put(self._loop, [self._arrive])
 
     def set_exception(self, error: BaseException) -> None:
-        """Give the failure that :meth:`settled` raises."""
+        """Give the failure that :meth:`wait` raises."""
         self._error = error
         self._answered = True
-        self._wakes.put(self._loop, [self._arrive])
+        self._waker.put(self._loop, [self._arrive])
 
-    async def settled(self) -> T:
-        """Wait for the outcome, as :func:`settle` does.
+    async def wait(self) -> T:
+        """Wait for the outcome, as :func:`run_uncancelled` does.
 
         A cancellation is raised when the work has ended: a thread cannot be called back.
         """
@@ -87,12 +87,12 @@ class Reply(Generic[T]):
             self._waiter.set_result(None)
 
 
-def answer_all(answers: Iterable[tuple[Reply[T], T | Exception]]) -> None:
+def answer_all(answers: Iterable[tuple[Handoff[T], T | Exception]]) -> None:
     """Give several outcomes, and wake each loop that waits for some of them once.
 
     An outcome that is an exception is raised where its reply is waited for.
     """
-    waking: dict[asyncio.AbstractEventLoop, tuple[Wakes, list[Callable[[], Any]]]] = {}
+    waking: dict[asyncio.AbstractEventLoop, tuple[LoopWaker, list[Callable[[], Any]]]] = {}
     for reply, outcome in answers:
         if isinstance(outcome, Exception):
             reply._error = outcome
@@ -101,10 +101,10 @@ def answer_all(answers: Iterable[tuple[Reply[T], T | Exception]]) -> None:
         reply._answered = True
         loop = reply._loop
         if loop not in waking:
-            waking[loop] = reply._wakes, []
+            waking[loop] = reply._waker, []
         waking[loop][1].append(reply._arrive)
-    for loop, (wakes, arrivals) in waking.items():
-        wakes.put(loop, arrivals)
+    for loop, (waker, arrivals) in waking.items():
+        waker.put(loop, arrivals)
 
 
 def own_copy(error: BaseException) -> BaseException:
@@ -117,7 +117,7 @@ def own_copy(error: BaseException) -> BaseException:
     return copied
 
 
-async def settle(work: Coroutine[Any, Any, T]) -> T:
+async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` to its end, whatever happens to the caller meanwhile, and return its result.
 
     A cancellation of the caller is remembered and raised when the work has ended, so that
@@ -129,16 +129,17 @@ async def settle(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def result_of(future: concurrent.futures.Future[T]) -> T:
-    """Wait for the result of work in another thread, as :func:`settle` does.
+    """Wait for the result of work in another thread, as :func:`run_uncancelled` does.
 
     Unlike ``asyncio.wrap_future`` it never cancels that work: ``asyncio.run`` cancels every
-    task when it ends, also those inside :func:`settle`, and a thread cannot be called back.
+    task when it ends, also those inside :func:`run_uncancelled`, and a thread cannot be called
+    back.
     """
     loop = asyncio.get_running_loop()
-    wakes = wakes_of(loop)
+    waker = waker_of(loop)
 
     def subscribe(wake: Callable[[], None]) -> None:
-        future.add_done_callback(lambda _future: wakes.put(loop, [wake]))
+        future.add_done_callback(lambda _future: waker.put(loop, [wake]))
 
     await _outlast(future.done, subscribe, future)
     return future.result()
@@ -169,7 +170,7 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class Wakes:
+class LoopWaker:
     """What is to be called soon in one loop; :meth:`put` is for any thread.
 
     What is called may be called again when something interrupted it, and must bear that.
@@ -203,15 +204,15 @@ class Wakes:
 
 
 _lock: Final = threading.Lock()
-_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Wakes]] = (
+_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-def wakes_of(loop: asyncio.AbstractEventLoop) -> Wakes:
-    """Return the loop's wakes, the same ones each time."""
+def waker_of(loop: asyncio.AbstractEventLoop) -> LoopWaker:
+    """Return the loop's waker, the same one each time."""
     with _lock:
-        wakes = _of_loops.get(loop)
-        if wakes is None:
-            wakes = _of_loops[loop] = Wakes()
-        return wakes
+        waker = _of_loops.get(loop)
+        if waker is None:
+            waker = _of_loops[loop] = LoopWaker()
+        return waker

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, final
 
 from agent_memory.errors import StorageClosedError, StorageUnavailableError
-from agent_memory.storage._engine.handoff import result_of, settle
+from agent_memory.storage._engine.handoff import result_of, run_uncancelled
 
 # One lock for all stores: it is held for a few assignments only, and a store of a user's own
 # need not call super().__init__() to have one.
@@ -39,7 +39,7 @@ class Lifecycle:
         with _lock:
             closed_before, self._phase = self._phase == "closed", "closed"
         if not closed_before and not self._is_forked:
-            await settle(self._close())
+            await run_uncancelled(self._close())
 
     async def __aenter__(self) -> Self:
         await self._ready()
@@ -68,7 +68,7 @@ class Lifecycle:
                 )
             return
         if self._phase == "new":
-            await settle(self._open_once())
+            await run_uncancelled(self._open_once())
         self._check_not_closed()
 
     @property
@@ -93,20 +93,20 @@ class Lifecycle:
             if await result_of(opening):
                 return
 
-    async def _open_for_all(self, told: Future[bool]) -> None:
+    async def _open_for_all(self, opening: Future[bool]) -> None:
         try:
             await self._open()
             await self._opened()
         except asyncio.CancelledError:
             # This loop ends, as asyncio.run does; others are not: one that waits opens it.
             self._opening = None
-            told.set_result(False)
+            opening.set_result(False)
             raise
         except BaseException as error:
             self._opening = None
-            told.set_exception(error)
+            opening.set_exception(error)
             raise
-        told.set_result(True)
+        opening.set_result(True)
 
     async def _opened(self) -> None:
         with _lock:

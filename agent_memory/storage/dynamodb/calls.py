@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.storage._engine.backoff import Pauses
+from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.client import DynamoClient
 from agent_memory.storage.dynamodb.failures import code_of, translated, verdict_of
 from agent_memory.storage.dynamodb.places import Attributes, item_key
@@ -60,7 +60,7 @@ class Calls:
             StorageUnavailableError: it failed; ``stored`` is None if it may have been applied.
         """
         send: Callable[..., Awaitable[dict[str, Any]]] = getattr(self.client, operation)
-        pauses, unsure = Pauses(self.timeout), False
+        backoff, unsure = Backoff(self.timeout), False
         while True:
             try:
                 return await send(**arguments)
@@ -71,11 +71,11 @@ class Calls:
                 if verdict is None:
                     raise
                 unsure = unsure or verdict.applied
-                if not verdict.retry or pauses.over:
+                if not verdict.retry or backoff.expired:
                     stored = None if unsure else False
                     raise translated(error, self.table, key, stored=stored) from error
                 logger.debug("%s failed, trying again: %s", operation, type(error).__name__)
-            await pauses.wait()
+            await backoff.wait()
 
     async def get(self, primary_key: Attributes, key: ChatKey) -> dict[str, Any] | None:
         """Return one item, read consistently, or None."""
@@ -177,19 +177,19 @@ class Calls:
                     raise outcome
 
     async def _write_batch(self, left: list[dict[str, Any]], key: ChatKey | None) -> None:
-        pauses = Pauses(self.timeout)
+        backoff = Backoff(self.timeout)
         while True:
             answer = await self.call("batch_write_item", key, RequestItems={self.table: left})
             unprocessed = answer.get("UnprocessedItems", {}).get(self.table, [])
             if not unprocessed:
                 return
             if len(unprocessed) < len(left):
-                pauses = Pauses(self.timeout)
-            elif pauses.over:
+                backoff = Backoff(self.timeout)
+            elif backoff.expired:
                 error = TimeoutError("throttled: items stay unprocessed")
                 raise translated(error, self.table, key, stored=False)
             left = unprocessed
-            await pauses.wait()
+            await backoff.wait()
 
 
 @attrs.define

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.storage._engine.backoff import Pauses
+from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.bodies import join_lines
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.cover import Span
@@ -65,7 +65,7 @@ class Forgetter:
 
     async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[Tail, int]:
         """Return the log's end, and how many messages went below its floor just now."""
-        pauses = Pauses(self.calls.timeout)
+        backoff = Backoff(self.calls.timeout)
         while True:
             known = lane.tail if lane.tail and lane.tail.fresh(self.reader.now()) else Tail()
             items, tail = await self.reader.headers(key, known.floor)
@@ -74,9 +74,9 @@ class Forgetter:
             lane.tail = await self._put_floor(key, tail, floor) if floor > tail.floor else tail
             if lane.tail is not None:
                 return lane.tail, sum(position <= floor for position in positions)
-            if pauses.over:
+            if backoff.expired:
                 raise lost_every_race(self.calls, key)
-            await pauses.wait()
+            await backoff.wait()
 
     async def _put_floor(self, key: ChatKey, tail: Tail, floor: int) -> Tail | None:
         item = attrs.evolve(

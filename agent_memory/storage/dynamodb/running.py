@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.storage._engine.background_loop import LoopThread
-from agent_memory.storage._engine.handoff import result_of, settle
+from agent_memory.storage._engine.handoff import result_of, run_uncancelled
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class CallersLoop:
                 "the client that was passed in serves the event loop that first used it; pass "
                 "session= instead of client= to use a DynamoDbChatStorage from several loops"
             )
-        return await settle(work)
+        return await run_uncancelled(work)
 
     async def stop(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Run `finish`; the loop is the caller's and goes on."""

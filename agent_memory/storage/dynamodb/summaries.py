@@ -11,7 +11,7 @@ import attrs
 from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
-from agent_memory.storage._engine.backoff import Pauses
+from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.dynamodb.bodies import split, unpack, zipped
 from agent_memory.storage.dynamodb.calls import Calls
@@ -73,7 +73,7 @@ class Records:
 
     async def save(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
         """Store a record; what ``SummaryStore.save_summary`` promises."""
-        pauses = Pauses(self.calls.timeout)
+        backoff = Backoff(self.calls.timeout)
         while True:
             tail = await self.reader.tail(key)
             if tail.unknown or not record.fits(tail.floor, tail.last):
@@ -84,11 +84,11 @@ class Records:
                 return newest == record.id
             if await self._swap(key, record, head, replaces):
                 return True
-            if pauses.over:
+            if backoff.expired:
                 raise StorageUnavailableError(
                     f"the newest summary of {key} keeps changing; nothing was stored", key=key
                 )
-            await pauses.wait()
+            await backoff.wait()
 
     async def load(self, key: ChatKey) -> SummaryRecord | None:
         """Return the newest record, or None."""

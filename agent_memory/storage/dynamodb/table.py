@@ -6,7 +6,7 @@ import logging
 from typing import Any, Final
 
 from agent_memory.errors import InvalidRequestError, StorageUnavailableError
-from agent_memory.storage._engine.backoff import Pauses
+from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.failures import code_of
 
@@ -37,13 +37,13 @@ async def create_table(calls: Calls, ttl_attribute: str | None) -> None:
         InvalidRequestError: there is a table of that name with another key schema.
         StorageUnavailableError: the table is not ready in two minutes.
     """
-    pauses = Pauses(_CREATION_SECONDS, _LONGEST_PAUSE)
+    backoff = Backoff(_CREATION_SECONDS, _LONGEST_PAUSE)
     while (table := await _described(calls)) is None or table["TableStatus"] == "CREATING":
         if table is None:
             await _create(calls)
-        if pauses.over:
+        if backoff.expired:
             raise StorageUnavailableError(f"DynamoDB table {calls.table!r} is still being created")
-        await pauses.wait()
+        await backoff.wait()
     _check_keys(calls.table, table)
     if ttl_attribute is not None:
         await _turn_ttl_on(calls, ttl_attribute)

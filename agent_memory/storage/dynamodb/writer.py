@@ -14,7 +14,7 @@ import attrs
 from agent_memory.errors import MessageTooLargeError, StorageError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice
-from agent_memory.storage._engine.backoff import Pauses
+from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.bodies import ITEM_LIMIT, Body, join_lines, pack
 from agent_memory.storage.dynamodb.calls import Calls
 from agent_memory.storage.dynamodb.items import (
@@ -100,7 +100,7 @@ class LogWriter:
             lane.waiting[:] = [save for save in lane.waiting if not save.done]
 
     async def _store(self, key: ChatKey, lane: Lane, saves: list[Save]) -> None:
-        pauses = Pauses(self.calls.timeout, _LONGEST_RACE_PAUSE)
+        backoff = Backoff(self.calls.timeout, _LONGEST_RACE_PAUSE)
         while True:
             tail = lane.tail
             if tail is None or not tail.fresh(self.reader.now()) or self._expiring(tail):
@@ -109,9 +109,9 @@ class LogWriter:
             lane.tail = None if planned is None else await self._carried_out(key, tail, planned)
             if planned is not None and lane.tail is not None:
                 return _finish(planned, lane.tail.floor)
-            if pauses.over:
+            if backoff.expired:
                 raise lost_every_race(self.calls, key)
-            await pauses.wait()
+            await backoff.wait()
 
     def _expiring(self, tail: Tail) -> bool:
         now = self.reader.now()

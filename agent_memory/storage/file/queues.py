@@ -22,13 +22,13 @@ import attrs
 from agent_memory.errors import StorageClosedError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
-from agent_memory.storage._engine.handoff import Reply, answer_all
+from agent_memory.storage._engine.handoff import Handoff, answer_all
 from agent_memory.storage.file.appending import Appender, AppendGroup
 from agent_memory.storage.file.disk import interrupted
 from agent_memory.storage.file.planning import Batch
 
 T = TypeVar("T")
-_Waiting: TypeAlias = tuple[Reply[Any], "Batch | Callable[[], Any]"]
+_Waiting: TypeAlias = tuple[Handoff[Any], "Batch | Callable[[], Any]"]
 
 _LARGEST_GROUP: Final = 512  # batches in one write
 _LARGEST_SHARE: Final = 8  # chats that one thread has open at a time: files are limited
@@ -72,12 +72,12 @@ class _Turn:
     """A thread's work for one chat, and who waits for it."""
 
     key: ChatKey
-    replies: list[Reply[Any]]
+    replies: list[Handoff[Any]]
     work: _Work
     is_left: bool = attrs.field(default=False, init=False)
     is_told: bool = attrs.field(default=False, init=False)
 
-    def answers(self) -> Iterable[tuple[Reply[Any], Any]]:
+    def answers(self) -> Iterable[tuple[Handoff[Any], Any]]:
         """Return what each caller is told."""
         return zip(self.replies, self.work.outcomes, strict=True)
 
@@ -104,7 +104,7 @@ class ChatQueues:
         self._writing = threading.Lock()
         self._executor = ThreadPoolExecutor(threads, "agent_memory-file-write")
 
-    def append(self, key: ChatKey, batch: Batch) -> Reply[LogSlice]:
+    def append(self, key: ChatKey, batch: Batch) -> Handoff[LogSlice]:
         """Append a batch in another thread.
 
         Raises:
@@ -112,7 +112,7 @@ class ChatQueues:
         """
         return self._put(key, batch)
 
-    def call(self, key: ChatKey, function: Callable[[], T]) -> Reply[T]:
+    def call(self, key: ChatKey, function: Callable[[], T]) -> Handoff[T]:
         """Call a function in another thread, in turn with the chat's appends.
 
         Raises:
@@ -125,8 +125,8 @@ class ChatQueues:
         self._is_closed = True
         self._executor.shutdown(wait=True)
 
-    def _put(self, key: ChatKey, work: Batch | Callable[[], Any]) -> Reply[Any]:
-        reply: Reply[Any] = Reply()
+    def _put(self, key: ChatKey, work: Batch | Callable[[], Any]) -> Handoff[Any]:
+        reply: Handoff[Any] = Handoff()
         with self._lock:
             queue = self._waiting.get(key)
             if queue is not None:

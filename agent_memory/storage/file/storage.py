@@ -115,7 +115,7 @@ class FileChatStorage(ChatStorage):
     # ---------------------------------------------------------------------------- the hooks
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
-        return await self._queues.append(key, entries).settled()
+        return await self._queues.append(key, entries).wait()
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
@@ -259,7 +259,7 @@ class FileChatStorage(ChatStorage):
     ) -> T:
         work = partial(function, paths_of(self._root, key), key, *args)
         with os_errors(key, doing):
-            return await self._queues.call(key, work).settled()
+            return await self._queues.call(key, work).wait()
 
 
 def _checked_seconds(value: object) -> float:

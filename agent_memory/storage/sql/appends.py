@@ -9,7 +9,7 @@ import attrs
 
 from agent_memory.errors import AgentMemoryError
 from agent_memory.records import LogSlice
-from agent_memory.storage._engine.handoff import Reply, answer_all, own_copy
+from agent_memory.storage._engine.handoff import Handoff, answer_all, own_copy
 from agent_memory.storage.sql.appending import append_group, append_known
 from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.entries import Append, RowCodec
@@ -96,8 +96,8 @@ class PendingAppend:
 
     append: Append
     appender: Appender
-    # Reply[LogSlice]() costs more than all the rest of it.
-    reply: Reply[LogSlice] = attrs.field(factory=Reply)  # pyright: ignore[reportUnknownVariableType]
+    # Handoff[LogSlice]() costs more than all the rest of it.
+    reply: Handoff[LogSlice] = attrs.field(factory=Handoff)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _fail(group: Iterable[PendingAppend], error: BaseException) -> None:

@@ -10,7 +10,7 @@ import attrs
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.storage._engine.handoff import Reply
+from agent_memory.storage._engine.handoff import Handoff
 from agent_memory.storage.sql.errors import TransactionFailedError
 from agent_memory.storage.sql.sessions import Session
 
@@ -29,7 +29,7 @@ class Job(Generic[T]):
 
     work: Callable[[Session], T]
     key: ChatKey | None
-    reply: Reply[T] = attrs.field(factory=Reply)  # pyright: ignore[reportUnknownVariableType]
+    reply: Handoff[T] = attrs.field(factory=Handoff)  # pyright: ignore[reportUnknownVariableType]
 
     def run(self, session: Session) -> None:
         """Do the work and tell the caller."""

@@ -18,7 +18,7 @@ from agent_memory.errors import (
     StorageUnavailableError,
 )
 from agent_memory.messages import ChatKey
-from agent_memory.storage._engine.handoff import Reply
+from agent_memory.storage._engine.handoff import Handoff
 from agent_memory.storage.sql.appends import PendingAppend, groups
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import Session
@@ -81,7 +81,7 @@ class LoopJobs:
         return task
 
 
-def _answer_unbegun(waiting: Iterable[tuple[Reply[Any], ChatKey | None]]) -> None:
+def _answer_unbegun(waiting: Iterable[tuple[Handoff[Any], ChatKey | None]]) -> None:
     """Tell those whose work was cancelled before its first step: the loop is ending."""
     for reply, key in waiting:
         if not reply.is_answered:
@@ -112,7 +112,7 @@ class PrivateLoop:
         arguments = self._loop, self._stopped
         threading.Thread(target=_serve, args=arguments, name=name, daemon=True).start()
 
-    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Handoff[T]:
         """Run `work` on the loop; from any thread.
 
         Raises:
@@ -181,7 +181,7 @@ class CallersLoop:
         self._jobs = LoopJobs(session)
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Handoff[T]:
         """Run `work` on the loop.
 
         Raises:

@@ -17,7 +17,7 @@ from sqlalchemy.util import await_only
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
-from agent_memory.storage._engine.handoff import Reply, result_of
+from agent_memory.storage._engine.handoff import Handoff, result_of
 from agent_memory.storage.sql.appends import Appender, PendingAppend
 from agent_memory.storage.sql.compiling import Executor, Row
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
@@ -55,21 +55,21 @@ class Runner(ABC):
         transacting = self._submit(
             lambda session: session.transact(work, repeatable=repeatable, erases=erases), key
         )
-        return await transacting.settled()
+        return await transacting.wait()
 
     async def write_core(self, work: Callable[[Connection], T], *, repeatable: bool = False) -> T:
         """Run `work` in a transaction; see :meth:`Session.transact_core`."""
         return await self._submit(
             lambda session: session.transact_core(work, repeatable=repeatable), None
-        ).settled()
+        ).wait()
 
     async def read_core(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads; see :meth:`Session.read_core`."""
-        return await self._submit(lambda session: session.read_core(work), None).settled()
+        return await self._submit(lambda session: session.read_core(work), None).wait()
 
     async def read(self, work: Callable[[Executor], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
-        return await self._submit_read(work, key).settled()
+        return await self._submit_read(work, key).wait()
 
     async def read_entries(
         self,
@@ -89,7 +89,7 @@ class Runner(ABC):
         """Store an append, with others that wait at the same moment."""
         pending = PendingAppend(append, appender)
         self._append(pending)
-        return await pending.reply.settled()
+        return await pending.reply.wait()
 
     async def erase(self) -> None:
         """Erase from SQLite's log what was deleted; other engines have no such log."""
@@ -103,10 +103,10 @@ class Runner(ABC):
         """Do the same in the background, for a store that nobody closed."""
 
     @abstractmethod
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]: ...
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Handoff[T]: ...
 
     @abstractmethod
-    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]: ...
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Handoff[T]: ...
 
     @abstractmethod
     def _append(self, pending: PendingAppend) -> None: ...
@@ -156,10 +156,10 @@ class ThreadRunner(Runner):
             engine, time.sleep, autocommit=autocommit, attempts=attempts, patience=patience
         )
 
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Handoff[T]:
         return self._writer.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Handoff[T]:
         return self._reader.submit(lambda session: session.read(work), key)
 
     async def read_small(self, work: Callable[[Executor], T]) -> T | None:
@@ -169,7 +169,7 @@ class ThreadRunner(Runner):
         """
         if not self._writer.is_idle:
             return None
-        return await self._writer.submit(lambda session: session.read(work)).settled()
+        return await self._writer.submit(lambda session: session.read(work)).wait()
 
     async def erase(self) -> None:
         """Erase what was deleted, with what others deleted meanwhile.
@@ -179,7 +179,7 @@ class ThreadRunner(Runner):
         """
         if self._writer.is_erasing:
             with suppress(StorageClosedError):  # then it is done at the end
-                await self._writer.submit(lambda session: session.erase_from_log()).settled()
+                await self._writer.submit(lambda session: session.erase_from_log()).wait()
 
     def _append(self, pending: PendingAppend) -> None:
         self._writer.append(pending)
@@ -228,10 +228,10 @@ class LoopRunner(Runner):
         session = Session(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
         self._loop = PrivateLoop(session, _NAME)
 
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Handoff[T]:
         return self._loop.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Handoff[T]:
         return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:
@@ -257,10 +257,10 @@ class CallersLoopRunner(Runner):
             Session(base, _sleep_in_greenlet, autocommit=autocommit, patience=patience)
         )
 
-    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Reply[T]:
+    def _submit(self, work: Callable[[Session], T], key: ChatKey | None) -> Handoff[T]:
         return self._loop.submit(work, key)
 
-    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Reply[T]:
+    def _submit_read(self, work: Callable[[Executor], T], key: ChatKey | None) -> Handoff[T]:
         return self._loop.submit(lambda session: session.read(work), key)
 
     def _append(self, pending: PendingAppend) -> None:

@@ -13,7 +13,7 @@ import attrs
 
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
-from agent_memory.storage._engine.handoff import Reply
+from agent_memory.storage._engine.handoff import Handoff
 from agent_memory.storage.sql.appends import MAX_ROWS, PendingAppend, commit_all
 from agent_memory.storage.sql.jobs import Job
 from agent_memory.storage.sql.sessions import ERASING_EVERY, Session
@@ -49,7 +49,7 @@ class Worker:
         """Whether text that its jobs deleted is still in SQLite's log."""
         return self._session.is_erasing
 
-    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Reply[T]:
+    def submit(self, work: Callable[[Session], T], key: ChatKey | None = None) -> Handoff[T]:
         """Let the thread run `work`.
 
         Raises:

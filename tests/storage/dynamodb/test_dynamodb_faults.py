@@ -30,7 +30,7 @@ from agent_memory import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from agent_memory.storage._engine.backoff import Pauses
+from agent_memory.storage._engine.backoff import Backoff
 
 
 def large(characters=900_000):
@@ -64,8 +64,10 @@ def few_attempts(monkeypatch):
     async def no_pause(self):
         self._ceiling *= 2
 
-    monkeypatch.setattr(Pauses, "wait", no_pause)
-    monkeypatch.setattr(Pauses, "over", property(lambda pauses: pauses._ceiling > 0.02 * 2**5))
+    monkeypatch.setattr(Backoff, "wait", no_pause)
+    monkeypatch.setattr(
+        Backoff, "expired", property(lambda backoff: backoff._ceiling > 0.02 * 2**5)
+    )
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from agent_memory.storage._engine.handoff import Reply, answer_all
+from agent_memory.storage._engine.handoff import Handoff, answer_all
 
 
 def in_thread(function, *arguments):
@@ -21,10 +21,10 @@ def in_thread(function, *arguments):
 
 async def test_an_outcome_may_come_before_or_after_the_wait():
     """Nobody waits for what is there already, and who waits is woken."""
-    early, late = Reply(), Reply()
+    early, late = Handoff(), Handoff()
     in_thread(early.set_result, 1)
-    assert await early.settled() == 1
-    waiting = asyncio.ensure_future(late.settled())
+    assert await early.wait() == 1
+    waiting = asyncio.ensure_future(late.wait())
     await asyncio.sleep(0)
     in_thread(late.set_result, 2)
     assert await waiting == 2
@@ -41,12 +41,12 @@ async def test_a_failure_is_raised_and_holds_nothing():
         in_thread(reply.set_exception, error)
         return weakref.ref(error)
 
-    reply = Reply()
+    reply = Handoff()
     gc.disable()
     try:
         error = fail(reply)
         with contextlib.suppress(Failed):
-            await reply.settled()
+            await reply.wait()
             pytest.fail("it gave a result")
         assert error() is None
     finally:
@@ -56,8 +56,8 @@ async def test_a_failure_is_raised_and_holds_nothing():
 @pytest.mark.parametrize("outcome", ["set_result", "set_exception"])
 async def test_c22_cancellations_wait_for_the_outcome(outcome):
     """However often the task is cancelled, it leaves when the thread has answered."""
-    reply = Reply()
-    waiting = asyncio.ensure_future(reply.settled())
+    reply = Handoff()
+    waiting = asyncio.ensure_future(reply.wait())
     for _ in range(3):
         await asyncio.sleep(0)
         waiting.cancel()
@@ -70,19 +70,19 @@ async def test_c22_cancellations_wait_for_the_outcome(outcome):
 
 async def test_answers_of_a_group_reach_every_loop():
     """Each task of each loop gets its own outcome."""
-    mine = [Reply() for _ in range(3)]
+    mine = [Handoff() for _ in range(3)]
     made, answered = threading.Event(), threading.Event()
     others = []
 
     async def elsewhere():
-        others.extend(Reply() for _ in range(3))
+        others.extend(Handoff() for _ in range(3))
         made.set()
         await asyncio.to_thread(answered.wait)
-        return [await reply.settled() for reply in others]
+        return [await reply.wait() for reply in others]
 
     waiting = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(elsewhere())))
     await asyncio.to_thread(made.wait)
     in_thread(answer_all, zip([*mine, *others], range(6), strict=True))
     answered.set()
     assert await waiting == [3, 4, 5]
-    assert [await reply.settled() for reply in mine] == [0, 1, 2]
+    assert [await reply.wait() for reply in mine] == [0, 1, 2]

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from agent_memory.storage._engine.handoff import result_of, settle
+from agent_memory.storage._engine.handoff import result_of, run_uncancelled
 from agent_memory.testing import Gate
 
 
@@ -19,7 +19,7 @@ async def test_the_result_is_the_works():
         await asyncio.sleep(0)
         return 7
 
-    assert await settle(work()) == 7
+    assert await run_uncancelled(work()) == 7
 
 
 async def test_an_error_is_the_works():
@@ -30,7 +30,7 @@ async def test_an_error_is_the_works():
         raise error
 
     with pytest.raises(LookupError) as caught:
-        await settle(work())
+        await run_uncancelled(work())
     assert caught.value is error
 
 
@@ -42,7 +42,7 @@ async def test_c22_a_cancelled_caller_leaves_only_when_the_work_has_ended():
         await gate.passed()
         ended.append(True)
 
-    caller = asyncio.ensure_future(settle(work()))
+    caller = asyncio.ensure_future(run_uncancelled(work()))
     await gate.reached()
     caller.cancel()
     for _ in range(5):
@@ -62,7 +62,7 @@ async def test_c22_cancelling_again_and_again_changes_nothing():
         await gate.passed()
         ended.append(True)
 
-    caller = asyncio.ensure_future(settle(work()))
+    caller = asyncio.ensure_future(run_uncancelled(work()))
     await gate.reached()
     for _ in range(4):
         caller.cancel()
@@ -83,7 +83,7 @@ async def test_a_cancellation_hides_the_error_of_the_work_and_nobody_complains()
         await gate.passed()
         raise LookupError
 
-    caller = asyncio.ensure_future(settle(work()))
+    caller = asyncio.ensure_future(run_uncancelled(work()))
     await gate.reached()
     caller.cancel()
     gate.open()
@@ -97,7 +97,7 @@ async def test_a_cancellation_hides_the_error_of_the_work_and_nobody_complains()
 async def test_c22_a_cancellation_that_comes_with_the_end_is_not_lost():
     """Work that is done in the same moment still ends in the caller's cancellation."""
     gate = Gate()
-    caller = asyncio.ensure_future(settle(gate.passed()))
+    caller = asyncio.ensure_future(run_uncancelled(gate.passed()))
     await gate.reached()
     gate.open()
     await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_a_timeout_waits_for_the_work_too():
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
-            await settle(work())
+            await run_uncancelled(work())
     assert ended == [True]
 
 
@@ -168,7 +168,7 @@ def test_c22_the_end_of_a_loop_waits_for_the_thread():
         seen.append("work ended")
 
     async def save():
-        await settle(result_of(executor.submit(work)))
+        await run_uncancelled(result_of(executor.submit(work)))
 
     async def main():
         task = asyncio.ensure_future(save())

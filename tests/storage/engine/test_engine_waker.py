@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from agent_memory.storage._engine.handoff import Wakes, wakes_of
+from agent_memory.storage._engine.handoff import LoopWaker, waker_of
 
 
 class CountingLoop:
@@ -25,7 +25,7 @@ class CountingLoop:
 
 def test_what_comes_together_crosses_once():
     """One system call for a group, all woken in order; the next group has its own."""
-    loop, wakes, woken = CountingLoop(), Wakes(), []
+    loop, wakes, woken = CountingLoop(), LoopWaker(), []
     for number in range(5):
         wakes.put(loop, [lambda number=number: woken.append(number)])
     assert len(loop.calls) == 1
@@ -38,7 +38,7 @@ def test_what_comes_together_crosses_once():
 
 def test_a_wake_that_asks_for_another_is_not_lost():
     """What is put while wakes are being called is called next time."""
-    loop, wakes, woken = CountingLoop(), Wakes(), []
+    loop, wakes, woken = CountingLoop(), LoopWaker(), []
     wakes.put(loop, [lambda: wakes.put(loop, [lambda: woken.append("second")])])
     loop.calls.pop()()
     assert woken == []
@@ -48,7 +48,7 @@ def test_a_wake_that_asks_for_another_is_not_lost():
 
 def test_what_interrupts_one_wake_keeps_no_other_from_coming():
     """An interrupt in the midst: those not yet woken, and that one, are called again."""
-    loop, wakes, woken = CountingLoop(), Wakes(), []
+    loop, wakes, woken = CountingLoop(), LoopWaker(), []
     interrupts = iter([KeyboardInterrupt()])
 
     def interrupted():
@@ -68,14 +68,14 @@ def test_a_closed_loop_is_no_error():
     """Nobody waits there any more."""
     loop = asyncio.new_event_loop()
     loop.close()
-    Wakes().put(loop, [lambda: None])
+    LoopWaker().put(loop, [lambda: None])
 
 
 async def test_nothing_is_lost_between_threads():
     """Every wake from many threads arrives, each once."""
     loop, woken, done = asyncio.get_running_loop(), [], asyncio.Event()
-    wakes = wakes_of(loop)
-    assert wakes_of(loop) is wakes
+    wakes = waker_of(loop)
+    assert waker_of(loop) is wakes
 
     def wake(number):
         woken.append(number)
@@ -98,7 +98,7 @@ async def test_nothing_is_lost_between_threads():
 def test_a_loop_that_is_gone_is_forgotten():
     """Programs that make many loops do not grow."""
     loop = asyncio.new_event_loop()
-    wakes_of(loop)
+    waker_of(loop)
     gone = weakref.ref(loop)
     loop.close()
     del loop
