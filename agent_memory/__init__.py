@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
-    from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.sync import SyncChatStorage
     from agent_memory.storage.transforming import TransformingChatStorage
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from agent_memory.summarizers.extractive import ExtractiveSummarizer
     from agent_memory.summarizers.llm import LLMSummarizer
     from agent_memory.summarizers.sliding_window import SlidingWindowSummarizer
+    from agent_memory.summarizing import SummarizingChatStorage
     from agent_memory.tokens import HeuristicTokenCounter, TiktokenCounter, TokenCounter
     from agent_memory.turns import split_recent
 
@@ -159,7 +159,7 @@ _MODULES = {
     "agent_memory.storage.file": ("FileChatStorage",),
     "agent_memory.storage.in_memory": ("InMemoryChatStorage",),
     "agent_memory.storage.sql": ("SqlChatStorage",),
-    "agent_memory.storage.summarizing": ("SummarizingChatStorage",),
+    "agent_memory.summarizing": ("SummarizingChatStorage",),
     "agent_memory.storage.summary_store": ("SummaryStore",),
     "agent_memory.storage.sync": ("SyncChatStorage",),
     "agent_memory.storage.transforming": ("TransformingChatStorage",),

@@ -10,10 +10,10 @@ from agent_memory import (
     InMemoryChatStorage,
     SummarizingChatStorage,
 )
-from agent_memory.compaction import Snapshot
 from agent_memory.exchanges import facts_of
 from agent_memory.providers import parts
 from agent_memory.providers.reading import must_stay
+from agent_memory.summarizing.compaction import Snapshot
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
 
 IDS = ("user", "session", "agent")

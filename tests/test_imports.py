@@ -25,9 +25,10 @@ LAYERS = [
     {"records", "retractions", "events", "telemetry"},
     {"providers", "text_tokens", "tokens", "clipping", "exchanges", "turns", "attribution"}
     | {"models"},
-    {"answers", "compaction", "view", "explaining"},
+    {"explaining"},
     {"summarizers", "fitting"},
     {"storage"},
+    {"summarizing"},
     {"conversation"},
     {"audit"},
     {"adapters", "testing", "cli", "__main__"},
@@ -38,7 +39,7 @@ RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # What a backend may know of the package: nothing of views, summarizers or providers.
 BACKENDS = ("in_memory", "file", "sql", "dynamodb")
 NOT_FOR_BACKENDS = {
-    *("providers", "tokens", "text_tokens", "turns", "exchanges", "view", "compaction"),
+    *("providers", "tokens", "text_tokens", "turns", "exchanges", "summarizing"),
     *("models", "summarizers", "fitting", "clipping"),
 }
 

@@ -11,7 +11,7 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing import SummarizingChatStorage
+from agent_memory.summarizing import SummarizingChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 
 

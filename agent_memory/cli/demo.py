@@ -20,11 +20,11 @@ from agent_memory.events import Event
 from agent_memory.ids import new_id
 from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing import SummarizingChatStorage
-from agent_memory.storage.summarizing.policy import Trigger
 from agent_memory.storage.urls import open_storage, without_secrets
 from agent_memory.summarizers.base import Summarizer
 from agent_memory.summarizers.extractive import ExtractiveSummarizer
+from agent_memory.summarizing import SummarizingChatStorage
+from agent_memory.summarizing.policy import Trigger
 
 
 def demo(

@@ -16,7 +16,7 @@ from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers import text_of
 from agent_memory.providers.plain import dump_message
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing import SummarizingChatStorage
+from agent_memory.summarizing import SummarizingChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 
 AGENT: Final = "agent"

@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Literal
 
-from agent_memory.compaction import OpenRun
 from agent_memory.conversation.branching import fork
 from agent_memory.conversation.notes import counts_since_note, newest_note, total_usage
 from agent_memory.conversation.occupancy import inherited
@@ -23,17 +22,18 @@ from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.providers import Provider, repair
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing import SummarizingChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.policy import Limits, Trigger
-from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import SummaryMaker
-from agent_memory.storage.summarizing.view_reader import ViewReader
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, SummarizerObject, check_summarizer
+from agent_memory.summarizing import SummarizingChatStorage
+from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.compaction import OpenRun
+from agent_memory.summarizing.hooks import Hooks
+from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.summary_installer import SummaryInstaller
+from agent_memory.summarizing.summary_maker import SummaryMaker
+from agent_memory.summarizing.view import ChatView
+from agent_memory.summarizing.view_reader import ViewReader
 from agent_memory.tokens import TokenCounter, guarded
-from agent_memory.view import ChatView
 
 _RECENT: Final = 64  # entries read to find the note of the run before
 _MOST_PACES: Final = 1_000  # threads whose attempts are remembered

@@ -9,8 +9,8 @@ from agent_memory.conversation.notes import newest_note
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.retractions import retraction_of
+from agent_memory.summarizing.view import ChatView
 from agent_memory.tokens import TokenCounter
-from agent_memory.view import ChatView
 
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor
 

@@ -10,9 +10,9 @@ from collections import OrderedDict
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.overdue import Overdue
-from agent_memory.storage.summarizing.policy import Pace
+from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.overdue import Overdue
+from agent_memory.summarizing.policy import Pace
 
 
 @attrs.define(eq=False)

@@ -18,9 +18,9 @@ from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.records import Note
-from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.chat_views import stored_but
-from agent_memory.view import ChatView
+from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.chat_views import stored_but
+from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)
 

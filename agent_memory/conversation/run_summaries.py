@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import attrs
 
-from agent_memory.compaction import OpenRun, Snapshot
 from agent_memory.conversation.occupancy import Occupancy
 from agent_memory.conversation.pacing import ThreadPace
 from agent_memory.events import (
@@ -20,19 +19,20 @@ from agent_memory.events import (
 )
 from agent_memory.messages import Usage
 from agent_memory.records import SummaryRecord
-from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.pacing import paced
-from agent_memory.storage.summarizing.policy import Trigger, quarter
-from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import (
+from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.compaction import OpenRun, Snapshot
+from agent_memory.summarizing.hooks import Hooks
+from agent_memory.summarizing.pacing import paced
+from agent_memory.summarizing.policy import Trigger, quarter
+from agent_memory.summarizing.summary_installer import SummaryInstaller
+from agent_memory.summarizing.summary_maker import (
     Proposal,
     Request,
     SummaryMaker,
 )
-from agent_memory.storage.summarizing.view_reader import ViewReader
+from agent_memory.summarizing.view import ChatView
+from agent_memory.summarizing.view_reader import ViewReader
 from agent_memory.telemetry import span
-from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
 

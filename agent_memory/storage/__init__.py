@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
-    from agent_memory.storage.summarizing import SummarizingChatStorage
     from agent_memory.storage.summary_store import SummaryStore
     from agent_memory.storage.sync import SyncChatStorage
     from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
+    from agent_memory.summarizing import SummarizingChatStorage
 
     __all__ = [
         "ChatStorage",
@@ -40,7 +40,7 @@ __getattr__, __dir__ = lazy_names(
         "FileChatStorage": "agent_memory.storage.file",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
         "SqlChatStorage": "agent_memory.storage.sql",
-        "SummarizingChatStorage": "agent_memory.storage.summarizing",
+        "SummarizingChatStorage": "agent_memory.summarizing",
         "SummaryStore": "agent_memory.storage.summary_store",
         "SyncChatStorage": "agent_memory.storage.sync",
         "TransformingChatStorage": "agent_memory.storage.transforming",

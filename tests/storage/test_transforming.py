@@ -22,8 +22,8 @@ from agent_memory import (
 )
 from agent_memory.records import Covered
 from agent_memory.storage.codec import decode_entry, encode_entry
-from agent_memory.storage.summarizing import SummarizingChatStorage
 from agent_memory.storage.transforming import TransformingChatStorage
+from agent_memory.summarizing import SummarizingChatStorage
 from agent_memory.testing import ChatStorageTests, CountingChatStorage, ScriptedSummarizer
 
 IDS = ("user", "session", "agent")

@@ -12,9 +12,9 @@ import model_server as scripted
 from agent_memory.messages import Usage
 from agent_memory.providers import from_openai, repair, reshape, text_of, validate
 from agent_memory.storage.in_memory import InMemoryChatStorage
-from agent_memory.storage.summarizing.storage import SummarizingChatStorage
 from agent_memory.summarizers import ExtractiveSummarizer, LLMSummarizer
 from agent_memory.summarizers.base import SUMMARY_TITLE, is_summary, summary_body
+from agent_memory.summarizing.storage import SummarizingChatStorage
 
 _AIRLINE = Path(__file__).parents[3] / "shared/data/airline.jsonl"
 _KEY = ("u", "s", "a")

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.storage.summarizing.slots import Slots
+from agent_memory.summarizing.slots import Slots
 from agent_memory.testing import ScriptedSummarizer
 from rig import IDS, Rig, dialogue, names, user, violations
 

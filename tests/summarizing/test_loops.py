@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
+from agent_memory.summarizing.view import ChatView
 from agent_memory.testing import ScriptedSummarizer
-from agent_memory.view import ChatView
 from rig import IDS, KEY, Rig, dialogue, names, summary, user, violations
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_memory import Covered, LogSlice, Note, SummaryRecord
-from agent_memory.view import ChatView
+from agent_memory.summarizing.view import ChatView
 from rig import (
     assistant,
     call,

@@ -16,9 +16,9 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.retractions import since_cleared
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Glance, Load, wait_for_end
-from agent_memory.storage.summarizing.pacing import paced
-from agent_memory.view import ChatView
+from agent_memory.summarizing.buffers import Buffer, Glance, Load, wait_for_end
+from agent_memory.summarizing.pacing import paced
+from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import logging
 import time
 from functools import partial
 
-from agent_memory.compaction import Snapshot
 from agent_memory.events import (
     Compacted,
     CompactionFailed,
@@ -16,19 +15,20 @@ from agent_memory.events import (
     Event,
 )
 from agent_memory.records import SummaryRecord
-from agent_memory.storage.summarizing.buffers import Buffer, Buffers, Flight
-from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.pacing import paced
-from agent_memory.storage.summarizing.policy import Limits, Trigger, quarter
-from agent_memory.storage.summarizing.slots import Slots
-from agent_memory.storage.summarizing.summary_installer import SummaryInstaller
-from agent_memory.storage.summarizing.summary_maker import (
+from agent_memory.summarizing.buffers import Buffer, Buffers, Flight
+from agent_memory.summarizing.compaction import Snapshot
+from agent_memory.summarizing.hooks import Hooks
+from agent_memory.summarizing.pacing import paced
+from agent_memory.summarizing.policy import Limits, Trigger, quarter
+from agent_memory.summarizing.slots import Slots
+from agent_memory.summarizing.summary_installer import SummaryInstaller
+from agent_memory.summarizing.summary_maker import (
     Proposal,
     Request,
     SummaryMaker,
 )
+from agent_memory.summarizing.view import ChatView
 from agent_memory.telemetry import Attributes, span
-from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from agent_memory.events import Compacted
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.buffers import Buffer, Flight
-from agent_memory.storage.summarizing.summary_maker import Proposal
-from agent_memory.storage.summarizing.view_reader import ViewReader
+from agent_memory.summarizing.buffers import Buffer, Flight
+from agent_memory.summarizing.summary_maker import Proposal
+from agent_memory.summarizing.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 

@@ -15,11 +15,16 @@ from typing import Final
 import attrs
 
 from agent_memory import turns
-from agent_memory.answers import KnownMessages, check_order, checked_answer, is_rewritten
 from agent_memory.errors import InvalidSummaryError
 from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.providers.reading import must_stay
+from agent_memory.summarizing.answers import (
+    KnownMessages,
+    check_order,
+    checked_answer,
+    is_rewritten,
+)
 
 _QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
 _QUESTION_MESSAGES: Final = 4  # ... and so many messages of each

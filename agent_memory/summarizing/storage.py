@@ -14,12 +14,12 @@ from agent_memory.providers import Provider
 from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import retracted_ids
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summarizing.chat_views import ChatViews, stored_but
-from agent_memory.storage.summarizing.hooks import Hooks
-from agent_memory.storage.summarizing.policy import Limits, Trigger
-from agent_memory.storage.summarizing.presenting import presenter
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer
+from agent_memory.summarizing.chat_views import ChatViews, stored_but
+from agent_memory.summarizing.hooks import Hooks
+from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.presenting import presenter
 from agent_memory.telemetry import is_traced, span
 from agent_memory.tokens import TokenCounter, guarded
 

@@ -10,13 +10,9 @@ from typing import Final
 import attrs
 
 from agent_memory.clipping import clip_summary
-from agent_memory.compaction import Compaction, OpenRun, Snapshot
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import Covered, SummaryRecord
-from agent_memory.storage.summarizing.buffers import Buffer
-from agent_memory.storage.summarizing.pacing import paced
-from agent_memory.storage.summarizing.policy import Limits, Trigger
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
@@ -26,8 +22,12 @@ from agent_memory.summarizers.base import (
 )
 from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
 from agent_memory.summarizers.calling import SummarizerCall
+from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.compaction import Compaction, OpenRun, Snapshot
+from agent_memory.summarizing.pacing import paced
+from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.view import ChatView
 from agent_memory.tokens import TokenCounter
-from agent_memory.view import ChatView
 
 _log = logging.getLogger(__name__)
 

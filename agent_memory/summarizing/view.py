@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from agent_memory import turns
-from agent_memory.compaction import Compaction, Snapshot
 from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.providers.reading import must_stay
 from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
 from agent_memory.retractions import is_outdated, retracted_ids, retraction_of
+from agent_memory.summarizing.compaction import Compaction, Snapshot
 
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor
 _Count: TypeAlias = Callable[[ConversationMessage], int]
@@ -19,7 +19,7 @@ _Present: TypeAlias = Callable[[list[ConversationMessage]], list[ConversationMes
 
 
 class ChatView:
-    """The view of one chat: head + block + tail; see :mod:`agent_memory.compaction`.
+    """The view of one chat: head + block + tail; see :mod:`agent_memory.summarizing.compaction`.
 
     Between compactions it only grows at its end. It does no I/O and takes no lock. Once
     something is covered, results whose call is not in the view are held back: they stay in the

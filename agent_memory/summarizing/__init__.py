@@ -6,6 +6,6 @@ buffer of :mod:`.buffers`; :mod:`.view_reader` brings a view up to what the log 
 summary, :mod:`.summary_installer` puts that into the store and the view.
 """
 
-from agent_memory.storage.summarizing.storage import SummarizingChatStorage
+from agent_memory.summarizing.storage import SummarizingChatStorage
 
 __all__ = ["SummarizingChatStorage"]
