@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ def lazy_names(
     names: Mapping[str, str],
     namespace: dict[str, Any],
     needs: Mapping[str, str] | None = None,
+    moved: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's ``__getattr__``, which makes its ``__all__`` too, and its ``__dir__``.
 
@@ -26,13 +28,24 @@ def lazy_names(
         names: public name -> the module that defines it.
         namespace: the package's ``globals()``, where names are kept once they are loaded.
         needs: public name -> the top-level module of its optional dependency.
+        moved: name that was here in an earlier version -> its home; not in ``__all__``.
     """
+    moved = moved or {}
 
     def load(name: str) -> Any:
         if name == "__all__":
             value: Any = _installed([*names, *_VERSION & namespace.keys()], needs or {})
         elif name in names:
             value = getattr(importlib.import_module(names[name]), name)
+        elif name in moved:
+            home = moved[name]
+            warnings.warn(
+                f"{name} has moved: write `from {home} import {name}`; {package}.{name} will go",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            # Not kept in the namespace: each place that imports it the old way is warned.
+            return getattr(importlib.import_module(home), name)
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         namespace[name] = value

@@ -9,6 +9,8 @@ from agent_memory.providers import parts, text_message
 from agent_memory.providers.text import with_prefix
 from agent_memory.turns import group
 
+__all__ = ["attribute_senders", "attribute_to_agents", "filter_messages"]
+
 
 def attribute_to_agents(messages: Iterable[ConversationMessage]) -> list[ConversationMessage]:
     """Begin what each agent said with ``[agent_id] ``, as the classifiers of orchestrators want.

@@ -12,6 +12,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agent_memory.messages import ChatKey
 
+__all__ = [
+    "AgentMemoryError",
+    "CorruptedRecordError",
+    "InvalidRequestError",
+    "InvalidSummaryError",
+    "MessageTooLargeError",
+    "MissingDependencyError",
+    "StorageClosedError",
+    "StorageConflictError",
+    "StorageError",
+    "StorageUnavailableError",
+    "SummarizerError",
+    "SummarizerTimeoutError",
+]
+
 
 class AgentMemoryError(Exception):
     """Base of all errors of this library."""

@@ -7,6 +7,16 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import SummaryRecord
 
+__all__ = [
+    "Activated",
+    "Compacted",
+    "CompactionFailed",
+    "CompactionRequest",
+    "CompactionSkipped",
+    "Event",
+    "Evicted",
+]
+
 
 @attrs.frozen(kw_only=True)
 class Event:

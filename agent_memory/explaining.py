@@ -11,6 +11,8 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import SummaryRecord
 
+__all__ = ["ExplainedMessage", "Explanation", "Standing"]
+
 Standing: TypeAlias = Literal[
     "verbatim", "pinned", "covered", "held_back", "repaired", "retracted"
 ]

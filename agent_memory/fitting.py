@@ -11,6 +11,8 @@ from agent_memory.summarizers.base import is_summary
 from agent_memory.tokens import TokenCounter, guarded
 from agent_memory.turns import Group, group, leading_system
 
+__all__ = ["fit_to_tokens"]
+
 
 def fit_to_tokens(
     messages: Sequence[ConversationMessage],

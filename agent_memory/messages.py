@@ -14,6 +14,8 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.frozen import freeze, thaw
 from agent_memory.ids import check_id, new_id
 
+__all__ = ["ChatKey", "ConversationMessage", "ParticipantRole", "Usage"]
+
 _PREVIEW: Final = 60
 
 

@@ -17,6 +17,8 @@ from agent_memory.messages import (
     utc_timestamp,
 )
 
+__all__ = ["ChatInfo", "Covered", "Entry", "LogSlice", "Note", "SummaryRecord", "same_payload"]
+
 
 def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     check_id(value, attribute.name)

@@ -18,6 +18,8 @@ from agent_memory.providers import media_in, parts
 from agent_memory.providers.part import Part, to_json
 from agent_memory.text_tokens import estimate_text_tokens
 
+__all__ = ["HeuristicTokenCounter", "TiktokenCounter", "TokenCounter"]
+
 _log = logging.getLogger(__name__)
 
 MESSAGE_OVERHEAD: Final = 4

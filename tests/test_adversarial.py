@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from adversarial import TEXTS
-from agent_memory import ConversationMessage, HeuristicTokenCounter
+from agent_memory import ConversationMessage
 from agent_memory.audit.markdown import _escaped, _fenced
 from agent_memory.audit.visible import clipped, one_line, safe_json, visible
 from agent_memory.clipping import clip_summary
@@ -26,6 +26,7 @@ from agent_memory.summarizers.transcript import (
     shortened,
 )
 from agent_memory.text_tokens import estimate_text_tokens
+from agent_memory.tokens import HeuristicTokenCounter
 
 _SMALL: Final = 8_000
 _STEP: Final = 8

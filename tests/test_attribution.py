@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_memory import (
-    ConversationMessage,
-    InMemoryChatStorage,
-    attribute_senders,
-    attribute_to_agents,
-    filter_messages,
-)
+from agent_memory import ConversationMessage, InMemoryChatStorage
+from agent_memory.attribution import attribute_senders, attribute_to_agents, filter_messages
 from agent_memory.providers import text_of
 from agent_memory.turns import dead_calls, open_calls, surplus_results
 from histories import histories

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent_memory import ChatInfo, ChatKey, ConversationMessage, Covered, InvalidRequestError, Note
+from agent_memory import (
+    ChatInfo,
+    ChatKey,
+    ConversationMessage,
+    InvalidRequestError,
+    Note,
+)
 from agent_memory.errors import (
     AgentMemoryError,
     CorruptedRecordError,
@@ -15,7 +21,7 @@ from agent_memory.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from agent_memory.records import LogSlice, SummaryRecord, same_payload
+from agent_memory.records import Covered, LogSlice, SummaryRecord, same_payload
 
 
 def test_notes_are_equal_wherever_they_are():

@@ -18,15 +18,14 @@ from agent_memory import (
     ParticipantRole,
     SummarizingChatStorage,
     SummaryResult,
-    SummaryStore,
-    ThreadInfo,
     TransformingChatStorage,
     Usage,
     WrapperChatStorage,
-    attribute_senders,
-    attribute_to_agents,
 )
+from agent_memory.attribution import attribute_senders, attribute_to_agents
+from agent_memory.conversation import ThreadInfo
 from agent_memory.records import Entry
+from agent_memory.storage import SummaryStore
 from agent_memory.testing import CountingChatStorage, FlakyChatStorage, ScriptedSummarizer
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.urls import open_storage
     from agent_memory.storage.wrapper import WrapperChatStorage
-    from agent_memory.summarizing import SummarizingChatStorage
 
     __all__ = [
         "ChatStorage",
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
         "FileChatStorage",
         "InMemoryChatStorage",
         "SqlChatStorage",
-        "SummarizingChatStorage",
         "SummaryStore",
         "SyncChatStorage",
         "TransformingChatStorage",
@@ -40,7 +38,6 @@ __getattr__, __dir__ = lazy_names(
         "FileChatStorage": "agent_memory.storage.file",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
         "SqlChatStorage": "agent_memory.storage.sql",
-        "SummarizingChatStorage": "agent_memory.summarizing",
         "SummaryStore": "agent_memory.storage.summary_store",
         "SyncChatStorage": "agent_memory.storage.sync",
         "TransformingChatStorage": "agent_memory.storage.transforming",
@@ -49,4 +46,5 @@ __getattr__, __dir__ = lazy_names(
     },
     globals(),
     {"SqlChatStorage": "sqlalchemy"},
+    moved={"SummarizingChatStorage": "agent_memory.summarizing"},
 )

@@ -14,6 +14,8 @@ from agent_memory.records import Entry, Note
 from agent_memory.retractions import Retraction, retraction_of
 from agent_memory.storage.base import ChatStorage
 
+__all__ = ["retract_all", "retract_messages", "retract_newest"]
+
 _FIRST_LOOK: Final = 8  # entries read at first when looking for the newest message
 _PAGE: Final = 256  # the most that are read at a time
 

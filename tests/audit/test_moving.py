@@ -17,6 +17,7 @@ from agent_memory.audit.comparing import missing_in
 from agent_memory.audit.copying import chunks_of
 from agent_memory.audit.moving import Mover
 from agent_memory.audit.seeing import explanation_of
+from agent_memory.errors import MessageTooLargeError
 from agent_memory.records import Note
 from agent_memory.retractions import Retraction
 from chats_to_move import IDS, everything, fill, moved, records, said, stream_of, user
@@ -151,8 +152,6 @@ async def test_one_refused_message_does_not_hold_up_the_others(source):
 
         async def strict(key, entries):
             if any(entry.id == "m17" for entry in entries):
-                from agent_memory import MessageTooLargeError  # noqa: PLC0415
-
                 raise MessageTooLargeError("m17 is too large", key=key)
             return await save(key, entries)
 

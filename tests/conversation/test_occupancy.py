@@ -10,12 +10,14 @@ from talking import LONG, Summarizer, heads, turn, turns
 from agent_memory import (
     ConversationManager,
     ConversationMessage,
-    HeuristicTokenCounter,
+    SummaryRecord,
     SummaryResult,
     Usage,
 )
 from agent_memory.conversation.occupancy import Occupancy
+from agent_memory.records import Covered
 from agent_memory.testing import FlakyChatStorage
+from agent_memory.tokens import HeuristicTokenCounter
 from rig import IDS, KEY, assistant, call, result, texts, user
 
 COUNT = HeuristicTokenCounter().count
@@ -252,8 +254,6 @@ def test_it_never_says_that_nothing_is_left():
 
 
 def _record(**fields):
-    from agent_memory import Covered, SummaryRecord  # noqa: PLC0415  (only here)
-
     return SummaryRecord(
         summary=(ConversationMessage("user", "s"),),
         head=(),

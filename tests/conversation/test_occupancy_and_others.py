@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from talking import LONG, Summarizer, turns
 
-from agent_memory import (
-    ConversationManager,
-    HeuristicTokenCounter,
-    Usage,
-)
+from agent_memory import ConversationManager, Usage
 from agent_memory.storage.retracting import retract_all
+from agent_memory.tokens import HeuristicTokenCounter
 from rig import IDS, KEY, assistant, texts, user
 
 COUNT = HeuristicTokenCounter().count

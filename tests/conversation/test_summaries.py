@@ -9,11 +9,11 @@ import model_server as scripted
 from agent_memory import (
     ConversationManager,
     ExtractiveSummarizer,
-    InvalidSummaryError,
     SlidingWindowSummarizer,
     SummaryResult,
     Usage,
 )
+from agent_memory.errors import InvalidSummaryError
 from agent_memory.providers import text_of
 from agent_memory.testing import witness_summary
 from agent_memory.turns import runs

@@ -10,9 +10,6 @@ from talking import LONG, Summarizer, heads, turn, turns
 
 import model_server as scripted
 from agent_memory import (
-    Compacted,
-    CompactionFailed,
-    CompactionSkipped,
     ConversationManager,
     ConversationMessage,
     InMemoryChatStorage,
@@ -20,6 +17,7 @@ from agent_memory import (
     SummarizerError,
     SummaryResult,
 )
+from agent_memory.events import Compacted, CompactionFailed, CompactionSkipped
 from agent_memory.providers import text_of
 from agent_memory.testing import FlakyChatStorage, GatedChatStorage
 from rig import IDS, KEY, assistant, texts, user

@@ -11,9 +11,9 @@ from agent_memory import (
     InMemoryChatStorage,
     InvalidRequestError,
     Note,
-    ThreadInfo,
     Usage,
 )
+from agent_memory.conversation import ThreadInfo
 from agent_memory.testing import CountingChatStorage
 from rig import IDS, assistant, call, result, system, texts, user
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_memory import ConversationMessage, CorruptedRecordError, Covered, Note, Usage
-from agent_memory.records import SummaryRecord
+from agent_memory import ConversationMessage, Note, Usage
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.codec import (
     VERSION,
     decode_entry,

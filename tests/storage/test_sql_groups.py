@@ -13,13 +13,13 @@ from sqlalchemy import event
 
 from agent_memory import (
     ChatKey,
-    MessageTooLargeError,
     Note,
     SqlChatStorage,
     StorageConflictError,
     StorageError,
     StorageUnavailableError,
 )
+from agent_memory.errors import MessageTooLargeError
 from agent_memory.storage.sql import appends
 from agent_memory.storage.sql.sessions import DriverConnection
 from agent_memory.storage.sql.statements import Statements

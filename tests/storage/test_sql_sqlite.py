@@ -17,13 +17,12 @@ from sql_tools import IDS, ask, change, contents, user
 
 from agent_memory import (
     ChatKey,
-    CorruptedRecordError,
     Note,
     SqlChatStorage,
-    StorageClosedError,
     StorageError,
     StorageUnavailableError,
 )
+from agent_memory.errors import CorruptedRecordError, StorageClosedError
 from agent_memory.storage.sql.sessions import DriverConnection
 
 

@@ -14,11 +14,11 @@ from agent_memory import (
     ChatKey,
     ConversationMessage,
     InvalidRequestError,
-    MissingDependencyError,
     SqlChatStorage,
     StorageUnavailableError,
     SummarizingChatStorage,
 )
+from agent_memory.errors import MissingDependencyError
 from agent_memory.storage.sql.urls import parse_target
 from agent_memory.summarizers import SlidingWindowSummarizer
 

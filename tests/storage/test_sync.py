@@ -17,10 +17,10 @@ from agent_memory import (
     InvalidRequestError,
     Note,
     SqlChatStorage,
-    StorageClosedError,
     SummarizingChatStorage,
     SyncChatStorage,
 )
+from agent_memory.errors import StorageClosedError
 
 CHAT = ("u", "s", "a")
 

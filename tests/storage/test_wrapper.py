@@ -15,10 +15,10 @@ from agent_memory import (
     InMemoryChatStorage,
     InvalidRequestError,
     LogSlice,
-    StorageClosedError,
     SummarizingChatStorage,
     WrapperChatStorage,
 )
+from agent_memory.errors import StorageClosedError
 from agent_memory.testing import ChatStorageTests
 
 KEY = ChatKey("user", "session", "agent")

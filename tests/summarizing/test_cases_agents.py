@@ -9,11 +9,11 @@ import pytest
 from agent_memory import (
     ExtractiveSummarizer,
     InMemoryChatStorage,
-    InvalidSummaryError,
     LLMSummarizer,
     SlidingWindowSummarizer,
     SummaryResult,
 )
+from agent_memory.errors import InvalidSummaryError
 from agent_memory.testing import witness_summary
 from agent_memory.tokens import HeuristicTokenCounter
 from rig import (

@@ -8,12 +8,9 @@ import logging
 import attrs
 import pytest
 
-from agent_memory import (
-    CorruptedRecordError,
-    StorageUnavailableError,
-    SummaryStore,
-    WrapperChatStorage,
-)
+from agent_memory import StorageUnavailableError, WrapperChatStorage
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.storage import SummaryStore
 from agent_memory.testing import GatedChatStorage
 from rig import IDS, KEY, Rig, dialogue, names, texts, violations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from agent_memory import ConversationMessage, InvalidSummaryError, SummaryResult
+from agent_memory import ConversationMessage, SummaryResult
+from agent_memory.errors import InvalidSummaryError
 from agent_memory.models.base import RefusedError
 from rig import (
     call,

@@ -6,7 +6,8 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_memory import ConversationMessage, InvalidSummaryError, LogSlice, SummaryRecord
+from agent_memory import ConversationMessage, LogSlice, SummaryRecord
+from agent_memory.errors import InvalidSummaryError
 from agent_memory.summarizing.view import ChatView
 from histories import histories, mixtures
 from rig import disorder, names, orphans, placed, torn, user

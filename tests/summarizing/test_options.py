@@ -12,9 +12,9 @@ from agent_memory import (
     InMemoryChatStorage,
     InvalidRequestError,
     SummarizerError,
-    SummarizerTimeoutError,
     SummarizingChatStorage,
 )
+from agent_memory.errors import SummarizerTimeoutError
 from agent_memory.events import Activated, Compacted, CompactionFailed, CompactionSkipped
 from agent_memory.summarizers import ExtractiveSummarizer
 from agent_memory.testing import ScriptedSummarizer

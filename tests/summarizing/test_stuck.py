@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from agent_memory import InMemoryChatStorage, SummarizerError, SummarizerTimeoutError
+from agent_memory import InMemoryChatStorage, SummarizerError
+from agent_memory.errors import SummarizerTimeoutError
 from agent_memory.testing import Gate, ScriptedSummarizer
 from rig import Rig, names, summary, violations
 

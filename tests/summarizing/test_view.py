@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory import Covered, LogSlice, Note, SummaryRecord
+from agent_memory import LogSlice, Note, SummaryRecord
+from agent_memory.records import Covered
 from agent_memory.summarizing.view import ChatView
 from rig import (
     assistant,

@@ -9,12 +9,8 @@ import sys
 from pathlib import Path
 
 import agent_memory
-from agent_memory import (
-    ConversationMessage,
-    InMemoryChatStorage,
-    MissingDependencyError,
-    SummarizingChatStorage,
-)
+from agent_memory import ConversationMessage, InMemoryChatStorage, SummarizingChatStorage
+from agent_memory.errors import MissingDependencyError
 from agent_memory.testing import ScriptedSummarizer
 
 

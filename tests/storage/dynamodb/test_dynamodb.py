@@ -16,13 +16,11 @@ from dynamodb_table import IDS, contents, items_of, table_items, user
 from agent_memory import (
     ChatKey,
     ConversationMessage,
-    CorruptedRecordError,
     DynamoDbChatStorage,
     InvalidRequestError,
-    MessageTooLargeError,
-    MissingDependencyError,
     StorageUnavailableError,
 )
+from agent_memory.errors import CorruptedRecordError, MessageTooLargeError, MissingDependencyError
 from agent_memory.storage.dynamodb import bodies
 
 KEY = ChatKey(*IDS)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_memory import ChatKey, ConversationMessage, CorruptedRecordError, MessageTooLargeError
+from agent_memory import ChatKey, ConversationMessage
+from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.storage.dynamodb import bodies
 from agent_memory.storage.dynamodb.bodies import (
     ITEM_LIMIT,

@@ -9,12 +9,8 @@ import pytest
 from dynamodb_faults import applies_then_cuts, first, refuses
 from dynamodb_table import IDS, items_of, user
 
-from agent_memory import (
-    ChatKey,
-    CorruptedRecordError,
-    StorageUnavailableError,
-    SummarizingChatStorage,
-)
+from agent_memory import ChatKey, StorageUnavailableError, SummarizingChatStorage
+from agent_memory.errors import CorruptedRecordError
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.testing import ScriptedSummarizer
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from agent_memory import StorageClosedError, StorageUnavailableError
+from agent_memory import StorageUnavailableError
+from agent_memory.errors import StorageClosedError
 from agent_memory.storage._engine.lifecycle import Lifecycle
 from agent_memory.testing import Gate
 

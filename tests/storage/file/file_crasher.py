@@ -12,7 +12,13 @@ import signal
 import sys
 from pathlib import Path
 
-from agent_memory import ChatKey, ConversationMessage, Covered, FileChatStorage, SummaryRecord
+from agent_memory import (
+    ChatKey,
+    ConversationMessage,
+    FileChatStorage,
+    SummaryRecord,
+)
+from agent_memory.records import Covered
 from agent_memory.storage.file import disk as file_disk
 from agent_memory.storage.file import trimming as file_trimming
 

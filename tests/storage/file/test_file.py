@@ -17,10 +17,10 @@ from file_support import IDS, KEY, fetched, log_of, make_unreadable, parsed_line
 from agent_memory import (
     ChatKey,
     ConversationMessage,
-    CorruptedRecordError,
     FileChatStorage,
     InvalidRequestError,
 )
+from agent_memory.errors import CorruptedRecordError
 from agent_memory.storage.file import planning as file_planning
 from agent_memory.testing import ChatStorageTests
 

@@ -18,10 +18,10 @@ from file_support import IDS, KEY, fetched, log_of, parsed_lines, problems, run,
 from agent_memory import (
     ChatKey,
     ConversationMessage,
-    CorruptedRecordError,
     FileChatStorage,
     StorageUnavailableError,
 )
+from agent_memory.errors import CorruptedRecordError
 from agent_memory.storage.file import disk as file_disk
 from agent_memory.storage.file import queues as file_queues
 from agent_memory.storage.file import trimming as file_trimming

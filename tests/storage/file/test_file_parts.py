@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from agent_memory import (
     ChatKey,
     ConversationMessage,
-    CorruptedRecordError,
-    Covered,
     FileChatStorage,
     SummaryRecord,
 )
+from agent_memory.errors import CorruptedRecordError
+from agent_memory.records import Covered
 from agent_memory.storage.file import lock as file_lock
 from agent_memory.storage.file import source as file_source
 from agent_memory.storage.file import trimming as file_trimming
