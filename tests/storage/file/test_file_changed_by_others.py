@@ -28,19 +28,23 @@ def with_times_of(path, stat):
 # ------------------------------------------------------ what is remembered is checked before use
 
 
+def elsewhere(data):
+    """The same bytes but for the position of the only message, which is 7."""
+    return data.replace(b'"position":1,"batch_start":1', b'"position":7,"batch_start":7')
+
+
 async def test_a_file_replaced_by_one_of_equal_size_and_time_is_read_again(tmp_path):
     """A restored backup: another inode is another file."""
-    message, other = users(2)
     async with FileChatStorage(tmp_path) as storage:
-        await storage.save_chat_message(*IDS, message)
+        await storage.save_chat_messages(*IDS, users(1))
         path = log_of(tmp_path)
-        before, data = path.stat(), path.read_bytes()
-        copy = path.with_suffix(".copy")
-        copy.write_bytes(data.replace(message.id.encode(), other.id.encode()))
+        before, copy = path.stat(), path.with_suffix(".copy")
+        copy.write_bytes(elsewhere(path.read_bytes()))
         with_times_of(copy, before)
         copy.replace(path)
-        (stored,) = await storage.save_chat_message(*IDS, message)
-    assert stored.position == 2
+        assert path.stat().st_size == before.st_size
+        (stored,) = await storage.save_chat_messages(*IDS, users(1, "after "))
+    assert stored.position == 8
 
 
 async def test_a_file_that_grew_without_a_newer_time_is_read_again(tmp_path):
@@ -58,19 +62,16 @@ async def test_a_file_that_grew_without_a_newer_time_is_read_again(tmp_path):
 
 async def test_a_file_edited_without_growing_is_read_again(tmp_path):
     """An editor that writes in place keeps inode and size."""
-    message, other = users(2)
     async with FileChatStorage(tmp_path) as storage:
-        await storage.save_chat_message(*IDS, message)
+        await storage.save_chat_messages(*IDS, users(1))
         path = log_of(tmp_path)
-        before = path.stat()
+        before, data = path.stat(), path.read_bytes()
         with path.open("r+b") as file:
-            data = file.read().replace(message.id.encode(), other.id.encode())
-            file.seek(0)
-            file.write(data)
+            file.write(elsewhere(data))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
-        assert path.stat().st_size == before.st_size
-        (stored,) = await storage.save_chat_message(*IDS, message)
-    assert stored.position == 2
+        assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
+        (stored,) = await storage.save_chat_messages(*IDS, users(1, "after "))
+    assert stored.position == 8
 
 
 # --------------------------------------------------------------- removed while a save waits
@@ -78,13 +79,15 @@ async def test_a_file_edited_without_growing_is_read_again(tmp_path):
 
 async def test_a_file_removed_while_a_save_waits_for_its_lock_is_made_anew(tmp_path, monkeypatch):
     """As a purge by another process does: nothing is written to a file without a name."""
-    waits = threading.Event()
+    refused, waits = [], threading.Event()
     real = file_lock.try_lock
 
     def try_lock(descriptor):
         taken = real(descriptor)
         if not taken:
-            waits.set()
+            refused.append(descriptor)
+            if len(refused) == 3:  # by now the file is open
+                waits.set()
         return taken
 
     await saved(tmp_path, users(1, "purged "))
