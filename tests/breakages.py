@@ -5,7 +5,7 @@ occurs once in a file, and names the few quick tests of which at least one must 
 
     [[breakage]]
     what = "a torn tail is appended to"
-    file = "agent_memory/storage/file/log.py"
+    file = "agent_memory/storage/file/chat_log.py"
     old = '''exact text'''
     new = '''broken text'''
     tests = ["tests/storage/file/test_file.py::test_x", "tests/test_ids.py -k order"]

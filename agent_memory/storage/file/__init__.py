@@ -1,6 +1,6 @@
 """Chats in a directory of JSONL files; see :class:`FileChatStorage`."""
 
+from agent_memory.storage.file.reader import Problem
 from agent_memory.storage.file.storage import FileChatStorage
-from agent_memory.storage.file.verifying import Problem
 
 __all__ = ["FileChatStorage", "Problem"]

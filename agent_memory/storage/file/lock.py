@@ -20,13 +20,13 @@ import attrs
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
+from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
     Durability,
     make_directory,
     make_file,
     open_to_write,
 )
-from agent_memory.storage.file.names import ChatPaths
 
 _FIRST_PAUSE: Final = 0.0002  # seconds; a held lock is free again after one write to the disk
 _LONGEST_PAUSE: Final = 0.01

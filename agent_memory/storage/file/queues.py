@@ -23,9 +23,8 @@ from agent_memory.errors import StorageClosedError, StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
 from agent_memory.storage._engine.handoff import Handoff, answer_all
-from agent_memory.storage.file.appending import Appender, AppendGroup
+from agent_memory.storage.file.appender import Appender, AppendGroup, Batch
 from agent_memory.storage.file.disk import interrupted
-from agent_memory.storage.file.planning import Batch
 
 T = TypeVar("T")
 _Waiting: TypeAlias = tuple[Handoff[Any], "Batch | Callable[[], Any]"]

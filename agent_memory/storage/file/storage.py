@@ -22,27 +22,25 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.file.appending import Appender
-from agent_memory.storage.file.disk import Durability, os_errors
-from agent_memory.storage.file.listing import (
+from agent_memory.storage.file.appender import Appender, StateCache
+from agent_memory.storage.file.directory import (
+    ChatPaths,
     every_key,
     info_of,
     keys_of,
     open_keys_of,
     open_sessions_of,
+    paths_of,
     sessions_of,
     strays_of,
     users_of,
 )
+from agent_memory.storage.file.disk import Durability, os_errors
 from agent_memory.storage.file.lock import ChatLock
-from agent_memory.storage.file.names import ChatPaths, paths_of
 from agent_memory.storage.file.queues import ChatQueues
-from agent_memory.storage.file.reading import Wanted, read_log
-from agent_memory.storage.file.reporting import DamageReport
-from agent_memory.storage.file.state import StateCache
-from agent_memory.storage.file.summaries import RecordFiles
+from agent_memory.storage.file.reader import DamageReport, Problem, Wanted, problems_of, read_log
+from agent_memory.storage.file.record_files import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
-from agent_memory.storage.file.verifying import Problem, problems_of
 from agent_memory.storage.requests import check_scope_ids
 from agent_memory.storage.summary_store import SummaryStore
 

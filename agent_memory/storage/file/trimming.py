@@ -12,6 +12,16 @@ from io import FileIO
 import attrs
 
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.storage.file.chat_log import (
+    BLOCK,
+    Head,
+    Source,
+    Tail,
+    head_of,
+    pieces_after,
+    tail_of,
+)
+from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
     Durability,
     make_file,
@@ -19,11 +29,8 @@ from agent_memory.storage.file.disk import (
     sync_file,
     write_all,
 )
-from agent_memory.storage.file.lines import Header, Mark, Record, header_line
+from agent_memory.storage.file.line_format import Header, Mark, Record, header_line
 from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
-from agent_memory.storage.file.log import Head, Tail, head_of, pieces_after, tail_of
-from agent_memory.storage.file.names import ChatPaths
-from agent_memory.storage.file.source import BLOCK, Source
 
 
 @attrs.frozen

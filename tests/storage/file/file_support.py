@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from agent_memory import ChatKey, ConversationMessage, FileChatStorage
-from agent_memory.storage.file.names import paths_of
+from agent_memory.storage.file.directory import paths_of
 
 KEY = ChatKey("user", "session", "agent")
 IDS = (KEY.user_id, KEY.session_id, KEY.agent_id)

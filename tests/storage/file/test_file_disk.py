@@ -25,8 +25,8 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.storage.file import disk as file_disk
 from agent_memory.storage.file import queues as file_queues
 from agent_memory.storage.file import trimming as file_trimming
+from agent_memory.storage.file.directory import paths_of
 from agent_memory.storage.file.lock import ChatLock, nobody_writes
-from agent_memory.storage.file.names import paths_of
 from agent_memory.testing.contract.base import record_at
 
 

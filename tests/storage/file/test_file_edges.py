@@ -24,7 +24,7 @@ from file_support import (
 
 from agent_memory import ChatKey, ConversationMessage, FileChatStorage, StorageUnavailableError
 from agent_memory.records import Covered, SummaryRecord
-from agent_memory.storage.file.names import paths_of
+from agent_memory.storage.file.directory import paths_of
 from unprivileged import as_nobody, directory_for_anybody, needs_permissions
 
 ENDS = [b"", b" ", b"\r", b"\r\n", b" \t\r"]

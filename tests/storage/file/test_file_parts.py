@@ -20,12 +20,12 @@ from agent_memory import (
 )
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.records import Covered
+from agent_memory.storage.file import chat_log as file_chat_log
 from agent_memory.storage.file import lock as file_lock
-from agent_memory.storage.file import source as file_source
 from agent_memory.storage.file import trimming as file_trimming
-from agent_memory.storage.file.lines import Header, header_line, header_of
-from agent_memory.storage.file.names import id_of, name_of, paths_of
-from agent_memory.storage.file.source import Source, lines, lines_back
+from agent_memory.storage.file.chat_log import Source, lines, lines_back
+from agent_memory.storage.file.directory import id_of, name_of, paths_of
+from agent_memory.storage.file.line_format import Header, header_line, header_of
 
 
 def user(content, **fields):
@@ -124,13 +124,13 @@ def test_lines_are_the_same_forwards_and_backwards(parts, block):
     """With their places, whatever the blocks they are read in; a torn end is no line."""
     data = b"\n".join(part.replace(b"\n", b"") for part in parts)
     source = memory_source(data)
-    before = file_source.FIRST_BLOCK, file_source.BLOCK
-    file_source.FIRST_BLOCK, file_source.BLOCK = block, block * 2
+    before = file_chat_log.FIRST_BLOCK, file_chat_log.BLOCK
+    file_chat_log.FIRST_BLOCK, file_chat_log.BLOCK = block, block * 2
     try:
         forwards = list(lines(source, 0, len(data)))
         backwards = list(lines_back(source, 0, len(data)))
     finally:
-        file_source.FIRST_BLOCK, file_source.BLOCK = before
+        file_chat_log.FIRST_BLOCK, file_chat_log.BLOCK = before
     assert [line for _, line in forwards] == data.split(b"\n")[:-1]
     assert all(data[at : at + len(line)] == line for at, line in forwards)
     assert backwards == forwards[::-1]

@@ -13,6 +13,8 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
+from agent_memory.storage.file.chat_log import Source, head_of, lines, lines_back, tail_of
+from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
     Durability,
     append_bytes,
@@ -23,9 +25,6 @@ from agent_memory.storage.file.disk import (
     sync_directory,
 )
 from agent_memory.storage.file.lock import ChatLock
-from agent_memory.storage.file.log import head_of, tail_of
-from agent_memory.storage.file.names import ChatPaths
-from agent_memory.storage.file.source import Source, lines, lines_back
 
 
 @attrs.frozen
