@@ -7,14 +7,14 @@ other hooks have defaults made of those four.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
-from agent_memory.retractions import visible
+from agent_memory.retractions import Retraction, visible
 from agent_memory.storage._engine.handoff import run_uncancelled
 from agent_memory.storage._engine.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams
@@ -23,11 +23,15 @@ from agent_memory.storage.requests import (
     check_session,
     checked_age,
     checked_count,
+    checked_entries,
+    checked_ids,
     checked_messages,
     checked_note,
+    checked_range,
     reject_further_arguments,
     without_repeats,
 )
+from agent_memory.storage.retracting import retract_newest_shown
 from agent_memory.storage.summary_store import SummaryStore
 
 Scope: TypeAlias = Literal["process", "host", "network"]
@@ -221,6 +225,35 @@ class ChatStorage(Lifecycle, ABC):
         return checked_note(entry)
 
     @final
+    async def append(
+        self, user_id: str, session_id: str, agent_id: str, entries: Sequence[Entry]
+    ) -> LogSlice:
+        """Append messages and notes in one atomic step: all of them or none.
+
+        Args:
+            user_id, session_id, agent_id: which chat.
+            entries: any number of messages and notes, in any order. None are a no-op. Each is as
+                idempotent as in :meth:`save_chat_messages`.
+
+        Returns:
+            The entries as stored, in the order given, with their positions; and the floor. An
+            entry that a wrapper drops on its way is not among them.
+
+        Raises:
+            InvalidRequestError: an entry is neither message nor note, or a note of the kind
+                ``"corrupted"``, which only stores make.
+            StorageConflictError: an id is known with another payload; nothing is stored.
+        """
+        key = chat_key(user_id, session_id, agent_id)
+        given = checked_entries(entries)
+        await self._ready()
+        if not given:
+            return LogSlice([], (await self._read(key, last=1)).floor)
+        stored = await self._save(key, given)
+        by_id = {entry.id: entry for entry in stored.entries}
+        return LogSlice([by_id[e.id] for e in given if e.id in by_id], stored.floor)
+
+    @final
     async def _save(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         """Append checked entries to an open store; nothing is in flight when this has left."""
         appending = self._append(key, without_repeats(key, entries))
@@ -324,6 +357,35 @@ class ChatStorage(Lifecycle, ABC):
             after = entries[-1].position or after
 
     @final
+    async def read_log(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        *,
+        after: int = 0,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> LogSlice:
+        """Return messages and notes, raw and in order of position, with the chat's floor.
+
+        Entries and floor belong together: they are read in one step. See also :meth:`iter_log`.
+
+        Args:
+            user_id, session_id, agent_id: which chat; an unknown one is empty, with floor 0.
+            after: only entries with a position above it, at least 0.
+            first: at most so many of these, the oldest; at least 1.
+            last: at most so many of these, the newest; at least 1, and not beside `first`.
+
+        Raises:
+            InvalidRequestError: an argument is out of range, or both limits are given.
+        """
+        key = chat_key(user_id, session_id, agent_id)
+        checked_range(after, first, last)
+        await self._ready()
+        return await self._read(key, after=after, first=first, last=last)
+
+    @final
     async def list_chats(
         self, user_id: str | None = None, session_id: str | None = None
     ) -> AsyncIterator[ChatInfo]:
@@ -349,6 +411,55 @@ class ChatStorage(Lifecycle, ABC):
         """
         await self._ready()
         await self._read(_NO_CHAT, last=1)
+
+    # -------------------------------------------------------------------------- retracting
+
+    @final
+    async def retract(
+        self, user_id: str, session_id: str, agent_id: str, message_ids: Iterable[str]
+    ) -> Note:
+        """Hide messages from every view of the chat; the log keeps them, and the note appended.
+
+        Args:
+            user_id, session_id, agent_id: which chat.
+            message_ids: at least one id. Ids that the chat does not hold yet have no effect.
+
+        Returns:
+            The note, as stored.
+
+        Raises:
+            InvalidRequestError: no ids are given, or one is invalid.
+        """
+        note = Retraction(checked_ids(message_ids, "message_ids")).to_note()
+        return await self.save_note(user_id, session_id, agent_id, note)
+
+    @final
+    async def retract_newest(
+        self, user_id: str, session_id: str, agent_id: str
+    ) -> ConversationMessage | None:
+        """Hide the newest message that views still show; the log keeps it.
+
+        Of two calls at once each retracts a message of its own, as long as the store knows the
+        id of a note that the other appended (see "Idempotent" in the guide to guarantees).
+
+        Returns:
+            The message, as stored; None when no message is shown any more.
+        """
+        key = chat_key(user_id, session_id, agent_id)
+        await self._ready()
+        return await retract_newest_shown(key, self._read, self._save)
+
+    @final
+    async def clear(self, user_id: str, session_id: str, agent_id: str) -> Note:
+        """Hide all that was saved so far from every view of the chat; the log keeps it.
+
+        What is saved afterwards is shown. To remove messages for good, use :meth:`delete_chat`.
+
+        Returns:
+            The note that says so, as stored.
+        """
+        note = Retraction(everything=True).to_note()
+        return await self.save_note(user_id, session_id, agent_id, note)
 
     # -------------------------------------------------------------------------- forgetting
 

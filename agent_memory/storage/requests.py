@@ -41,6 +41,59 @@ def checked_messages(messages: object) -> list[ConversationMessage]:
     return cast("list[ConversationMessage]", batch)
 
 
+def checked_entries(entries: object) -> list[Entry]:
+    """Return a batch of messages and notes as a list.
+
+    Raises:
+        InvalidRequestError: it is no iterable of them, or holds a note that only stores make.
+    """
+    if isinstance(entries, ConversationMessage | Note):
+        raise InvalidRequestError("append takes a list of messages and notes; put it into a list")
+    if not isinstance(entries, Iterable):
+        raise InvalidRequestError(
+            f"entries must be a list of messages and notes, not {type(entries).__name__}"
+        )
+    batch = list(cast("Iterable[object]", entries))
+    for index, entry in enumerate(batch):
+        if isinstance(entry, Note):
+            checked_note(entry)
+        elif not isinstance(entry, ConversationMessage):
+            raise InvalidRequestError(
+                f"entries[{index}] must be a ConversationMessage or a Note of agent_memory, not "
+                f"{_full_name(entry)}; {_advice(entry)}"
+            )
+    return cast("list[Entry]", batch)
+
+
+def checked_ids(ids: object, name: str) -> frozenset[str]:
+    """Return ids of messages, at least one.
+
+    Raises:
+        InvalidRequestError: there is none, or one is invalid, or they are no iterable of ids.
+    """
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidRequestError(f"{name} must be a list of ids, not {type(ids).__name__}")
+    checked = frozenset(check_id(item, name) for item in cast("Iterable[object]", ids))
+    if not checked:
+        raise InvalidRequestError(f"{name} must name at least one message")
+    return checked
+
+
+def checked_range(after: object, first: object, last: object) -> None:
+    """Check the limits of a read of the log.
+
+    Raises:
+        InvalidRequestError: one is out of its range, or both `first` and `last` are given.
+    """
+    checked_count(after, "after")
+    if first is not None:
+        checked_count(first, "first", at_least=1)
+    if last is not None:
+        checked_count(last, "last", at_least=1)
+    if first is not None and last is not None:
+        raise InvalidRequestError("first and last are both given; give one of them")
+
+
 def reject_further_arguments(method: str, arguments: Sequence[object]) -> None:
     """Refuse positional arguments that only agent-squad's storages take.
 

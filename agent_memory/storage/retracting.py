@@ -1,83 +1,62 @@
-"""Retracting messages: views forget them, the log keeps them and a note of it."""
+"""Finding the newest message that views still show, and retracting it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from agent_memory.errors import InvalidRequestError, StorageConflictError
-from agent_memory.ids import check_id, new_id
+from agent_memory.errors import StorageConflictError
+from agent_memory.ids import new_id
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Entry, Note
+from agent_memory.records import Entry, LogSlice, Note
 from agent_memory.retractions import Retraction, retraction_of
-from agent_memory.storage.base import ChatStorage
 
 __all__ = ["retract_all", "retract_messages", "retract_newest"]
 
+if TYPE_CHECKING:
+    from agent_memory.storage.base import ChatStorage
+
+_Read: TypeAlias = Callable[..., Awaitable[LogSlice]]
+_Save: TypeAlias = Callable[[ChatKey, Sequence[Entry]], Awaitable[LogSlice]]
 _FIRST_LOOK: Final = 8  # entries read at first when looking for the newest message
 _PAGE: Final = 256  # the most that are read at a time
 
 
-async def retract_messages(storage: ChatStorage, key: ChatKey, ids: Iterable[str]) -> Note:
-    """Have every view of a chat forget some of its messages; one note is appended.
+async def retract_newest_shown(
+    key: ChatKey, read: _Read, save: _Save
+) -> ConversationMessage | None:
+    """Retract the newest message that no note retracts, and return it.
 
     Args:
-        storage: the store, or a wrapper around it; views of a wrapper are told at once.
         key: which chat.
-        ids: the messages'; those that the chat does not have yet are not affected.
-
-    Raises:
-        InvalidRequestError: there are none, or one is no id.
+        read: the store's hook that reads entries.
+        save: appends entries.
     """
-    named = frozenset(check_id(item, "id") for item in ids)
-    if not named:
-        raise InvalidRequestError("ids must name at least one message")
-    return await _save(storage, key, Retraction(named).to_note())
-
-
-async def retract_all(storage: ChatStorage, key: ChatKey) -> Note:
-    """Have every view of a chat forget all that was saved so far; one note is appended."""
-    return await _save(storage, key, Retraction(everything=True).to_note())
-
-
-async def retract_newest(storage: ChatStorage, key: ChatKey) -> ConversationMessage | None:
-    """Have every view of a chat forget the newest message that is still shown.
-
-    Of two calls at once each gets a message of its own, as long as the store knows the id of a
-    note appended by the other (all on memory and SQL, the newest 64 entries elsewhere).
-
-    Returns:
-        The message, as it was stored; None when no message is shown any more.
-    """
-    await storage._ready()
     refused: str | None = None
-    while (found := await _newest_shown(storage, key)) is not None:
+    while (found := await _newest_shown(key, read)) is not None:
         message, retraction = found
-        # One id for all who retract this message, and a token of ours: one of them succeeds.
+        # All who retract this message use one id and different tokens: the store takes the
+        # first, and the others meet a conflict.
         note = attrs.evolve(retraction.to_note(token=new_id()), id=f"retracted-{message.position}")
         try:
-            await _save(storage, key, note)
+            await save(key, [note])
         except StorageConflictError:
             if message.id == refused:
-                raise  # it is no note of a retraction that has this id
-            refused = message.id  # another was quicker: the next message is the newest now
+                raise  # an entry that is no retraction has this id
+            refused = message.id  # another call retracted it: look for the one before
             continue
         return message
     return None
 
 
-async def _save(storage: ChatStorage, key: ChatKey, note: Note) -> Note:
-    return await storage.save_note(key.user_id, key.session_id, key.agent_id, note)
-
-
 async def _newest_shown(
-    storage: ChatStorage, key: ChatKey
+    key: ChatKey, read: _Read
 ) -> tuple[ConversationMessage, Retraction] | None:
     """Return the newest message that no note retracts, and what retracts it."""
     size = _FIRST_LOOK
-    log = await storage._read(key, last=size)
+    log = await read(key, last=size)
     entries: Sequence[Entry] = log.entries
     last = (entries[-1].position or 0) if entries else 0
     search = _Search(last + 1)
@@ -88,7 +67,7 @@ async def _newest_shown(
         size = min(2 * size, _PAGE)
         after = max(log.floor, search.passed - 1 - size)
         count = search.passed - 1 - after
-        entries = (await storage._read(key, after=after, first=count)).entries if count > 0 else []
+        entries = (await read(key, after=after, first=count)).entries if count > 0 else []
     return None
 
 
@@ -139,3 +118,18 @@ class _Search:
         elif retraction.hidden is not None and retraction.hidden[1] == position - 1:
             # An earlier search has found all of this hidden: it need not be read again.
             self.passed = min(self.passed, retraction.hidden[0])
+
+
+async def retract_messages(storage: ChatStorage, key: ChatKey, ids: Iterable[str]) -> Note:
+    """Call ``storage.retract``."""
+    return await storage.retract(key.user_id, key.session_id, key.agent_id, ids)
+
+
+async def retract_all(storage: ChatStorage, key: ChatKey) -> Note:
+    """Call ``storage.clear``."""
+    return await storage.clear(key.user_id, key.session_id, key.agent_id)
+
+
+async def retract_newest(storage: ChatStorage, key: ChatKey) -> ConversationMessage | None:
+    """Call ``storage.retract_newest``."""
+    return await storage.retract_newest(key.user_id, key.session_id, key.agent_id)

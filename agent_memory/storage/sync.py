@@ -7,14 +7,14 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.messages import ConversationMessage
-from agent_memory.records import ChatInfo, Entry, Note
+from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage._engine.background_loop import LoopThread
 from agent_memory.storage.base import ChatStorage
 
@@ -133,6 +133,12 @@ class SyncChatStorage:
         """Append a note to the chat's log."""
         return self.run(self._storage.save_note(user_id, session_id, agent_id, note))
 
+    def append(
+        self, user_id: str, session_id: str, agent_id: str, entries: Sequence[Entry]
+    ) -> LogSlice:
+        """Append messages and notes in one atomic step."""
+        return self.run(self._storage.append(user_id, session_id, agent_id, entries))
+
     # ----------------------------------------------------------------------------- reading
 
     def fetch_chat(
@@ -171,6 +177,23 @@ class SyncChatStorage:
         """Yield messages and notes with a position above `after`."""
         return self._iterate(self._storage.iter_log(user_id, session_id, agent_id, after=after))
 
+    def read_log(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        *,
+        after: int = 0,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> LogSlice:
+        """Return messages and notes, raw and in order of position, with the chat's floor."""
+        return self.run(
+            self._storage.read_log(
+                user_id, session_id, agent_id, after=after, first=first, last=last
+            )
+        )
+
     def list_chats(
         self, user_id: str | None = None, session_id: str | None = None
     ) -> Iterator[ChatInfo]:
@@ -184,6 +207,24 @@ class SyncChatStorage:
         finally:
             if not self._closed:
                 self.run(_end(items))
+
+    # -------------------------------------------------------------------------- retracting
+
+    def retract(
+        self, user_id: str, session_id: str, agent_id: str, message_ids: Iterable[str]
+    ) -> Note:
+        """Hide messages from every view of the chat; the log keeps them."""
+        return self.run(self._storage.retract(user_id, session_id, agent_id, message_ids))
+
+    def retract_newest(
+        self, user_id: str, session_id: str, agent_id: str
+    ) -> ConversationMessage | None:
+        """Hide the newest message that views still show; the log keeps it."""
+        return self.run(self._storage.retract_newest(user_id, session_id, agent_id))
+
+    def clear(self, user_id: str, session_id: str, agent_id: str) -> Note:
+        """Hide all that was saved so far from every view of the chat; the log keeps it."""
+        return self.run(self._storage.clear(user_id, session_id, agent_id))
 
     # -------------------------------------------------------------------------- forgetting
 

@@ -57,7 +57,15 @@ def test_saves_and_reads_block_and_return_what_the_store_returns(storage):
     assert len(storage.fetch_all_chats("u", "s")) == 3
     assert [info.key.agent_id for info in storage.list_chats("u")] == ["a"]
     assert [entry.position for entry in storage.iter_log(*CHAT)] == [1, 2, 3, 4]
-    assert storage.trim_chat(*CHAT, 1) == 2
+    assert [entry.position for entry in storage.read_log(*CHAT, after=1, last=2).entries] == [3, 4]
+    assert storage.append(*CHAT, [Note("run"), said("five")]).entries[1].position == 6
+    assert storage.retract(*CHAT, [saved[0].id]).position == 7
+    assert storage.retract_newest(*CHAT).content == "five"
+    assert [message.content for message in storage.fetch_chat(*CHAT)] == ["two", "three"]
+    assert storage.clear(*CHAT).position == 9
+    assert storage.fetch_chat(*CHAT) == []
+    assert storage.trim_chat(*CHAT, 2) == 2
+    assert storage.trim_chat(*CHAT, 1) == 1
     assert storage.delete_chat(*CHAT) == 1
     assert storage.delete_chats("u") == 0
     assert storage.purge(timedelta(0)) == 1

@@ -122,6 +122,20 @@ async def test_a_batch_dropped_whole_creates_nothing_and_tells_the_floor():
     assert (await storage._append(KEY, [user("drop me")])).floor == 2
 
 
+async def test_an_append_of_messages_and_notes_passes_the_functions():
+    """Messages are changed or dropped, notes stay; the log is read back through `on_read`."""
+    store = TransformingChatStorage(InMemoryChatStorage(), scrub)
+    note = Note("run", {"n": 1})
+    stored = await store.append(*IDS, [user("my secret"), note, user("drop me"), user("b")])
+    assert [entry.position for entry in stored.entries] == [1, 2, 3]
+    assert list((await store.inner.read_log(*IDS)).entries) == list(stored.entries)
+    assert stored.entries[1] == note
+    assert "secret" not in str(stored.messages)
+    hiding = TransformingChatStorage(store.inner, on_read=lambda message: None)
+    shown = (await hiding.read_log(*IDS)).entries
+    assert [entry.kind for entry in shown] == ["hidden", "run", "hidden"]
+
+
 @pytest.mark.parametrize("kind", ["plain", "async"])
 async def test_an_exception_of_on_saves_fails_the_save_as_it_is(kind):
     """The original exception leaves the save and nothing of the batch is stored."""

@@ -15,6 +15,7 @@ from agent_memory import (
     InMemoryChatStorage,
     InvalidRequestError,
     LogSlice,
+    Note,
     SummarizingChatStorage,
     WrapperChatStorage,
 )
@@ -102,6 +103,8 @@ async def test_each_call_reaches_the_inner_stores_own_hook():
     ids = ("user", "session", "agent")
     calls = [
         (storage.save_chat_message(*ids, message), ["_append", "_settled"]),
+        (storage.append(*ids, [Note("run"), message]), ["_append", "_settled"]),
+        (storage.read_log(*ids), ["_read"]),
         (storage.fetch_chat(*ids), ["_fetch"]),
         (storage.fetch_chat_since(*ids, 0), ["_read"]),
         (storage.fetch_all_chats("user", "session"), ["_read_session"]),

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.base import (
-    KEY,
     ContractBase,
     contents,
     counted,
@@ -89,12 +88,12 @@ class CancellationTests(ContractBase):
         await save(storage, user("0"))
         for ticks in _ticks(12):
             before = await save(storage, *users(4))
-            floor = (await storage._read(KEY)).floor
+            floor = (await storage.read_log(*ids())).floor
             task = asyncio.ensure_future(storage.trim_chat(*ids(), 2))
             await _spin(ticks)
             finished = task.done()
             await _cancel_once(task)
-            chat = await storage._read(KEY)
+            chat = await storage.read_log(*ids())
             last = before[-1].position or 0
             assert chat.floor in (floor, last - 2)
             assert positions(chat.messages) == counted(chat.floor + 1, last)

@@ -113,7 +113,7 @@ class ClosingTests(ContractBase):
         await storage.aclose()
         async with make_storage() as reopened:
             assert [entry async for entry in reopened.iter_log(*ids())] == [*batch[2:], note]
-            assert (await reopened._read(KEY)).floor == 2
+            assert (await reopened.read_log(*ids())).floor == 2
             assert positions(await save(reopened, batch[5], user("next"))) == [6, 8]
 
     async def test_c20_two_storage_objects_share_a_chat(
@@ -185,6 +185,12 @@ def _calls(storage: ChatStorage) -> dict[str, Callable[[], Awaitable[Any]]]:
         "save_chat_message": lambda: storage.save_chat_message(*key, message),
         "save_chat_messages": lambda: storage.save_chat_messages(*key, []),
         "save_note": lambda: storage.save_note(*key, Note("run")),
+        "append": lambda: storage.append(*key, [message]),
+        "append of nothing": lambda: storage.append(*key, []),
+        "read_log": lambda: storage.read_log(*key),
+        "retract": lambda: storage.retract(*key, [message.id]),
+        "retract_newest": lambda: storage.retract_newest(*key),
+        "clear": lambda: storage.clear(*key),
         "fetch_chat": lambda: storage.fetch_chat(*key),
         "fetch_chat of 0": lambda: storage.fetch_chat(*key, 0),
         "fetch_all_chats": lambda: storage.fetch_all_chats(*key[:2]),

@@ -13,7 +13,6 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.base import (
-    KEY,
     ContractBase,
     contents,
     counted,
@@ -38,7 +37,7 @@ class ForgettingTests(ContractBase):
         stored = await raw(storage)
         assert stored == batch[7:]
         assert positions(stored) == [8, 9, 10]
-        assert (await storage._read(KEY)).floor == 7
+        assert (await storage.read_log(*ids())).floor == 7
 
     async def test_trim_to_more_than_there_is_removes_nothing(self, storage: ChatStorage) -> None:
         """A chat shorter than `keep` stays as it is."""
@@ -86,10 +85,10 @@ class ForgettingTests(ContractBase):
         """A chat that begins anew goes on counting, above its floor."""
         await save(storage, *users(5))
         await storage.delete_chat(*ids())
-        assert (await storage._read(KEY)).floor == 5
+        assert (await storage.read_log(*ids())).floor == 5
         stored = await save(storage, user("anew"), user("and on"))
         assert positions(stored) == [6, 7]
-        chat = await storage._read(KEY)
+        chat = await storage.read_log(*ids())
         assert contents(chat.messages) == ["anew", "and on"]
         assert chat.floor == 5
 
@@ -98,15 +97,15 @@ class ForgettingTests(ContractBase):
         await save(storage, *users(4))
         await storage.save_note(*ids(), Note("run"))
         assert await storage.trim_chat(*ids(), 0) == 4
-        slice_ = await storage._read(KEY)
+        slice_ = await storage.read_log(*ids())
         assert (list(slice_.entries), slice_.floor) == ([], 5)
 
     async def test_an_append_tells_the_floor(self, storage: ChatStorage) -> None:
         """Whoever saves learns of a trim or delete by others."""
-        first = await storage._append(KEY, users(3))
+        first = await storage.append(*ids(), users(3))
         assert first.floor == 0
         await storage.delete_chat(*ids())
-        second = await storage._append(KEY, users(1))
+        second = await storage.append(*ids(), users(1))
         assert (second.floor, second.entries[0].position) == (3, 4)
 
     async def test_what_was_deleted_may_be_saved_again_as_new(self, storage: ChatStorage) -> None:
@@ -132,7 +131,7 @@ class ForgettingTests(ContractBase):
             total += count
             before = len(await raw(storage))
             gone = await storage.trim_chat(*ids(), keep)
-            chat = await storage._read(KEY)
+            chat = await storage.read_log(*ids())
             assert gone == max(0, before - keep)
             assert positions(chat.messages) == counted(chat.floor + 1, total)
 
@@ -147,7 +146,7 @@ class ForgettingTests(ContractBase):
 
         writer = asyncio.ensure_future(write())
         while not writer.done():
-            chat = await storage._read(KEY)
+            chat = await storage.read_log(*ids())
             assert positions(chat.messages) == counted(
                 chat.floor + 1, chat.floor + len(chat.messages)
             )
@@ -165,7 +164,7 @@ class ForgettingTests(ContractBase):
         stored = [message for batch in await asyncio.gather(*saves) for message in batch]
         gone = sum(await asyncio.gather(*trims))
         assert sorted(message.position or 0 for message in stored) == counted(1, 50)
-        chat = await storage._read(KEY)
+        chat = await storage.read_log(*ids())
         assert chat.floor == gone
         assert positions(chat.messages) == counted(gone + 1, 50)
 

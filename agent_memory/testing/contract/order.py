@@ -9,7 +9,6 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.base import (
-    KEY,
     ContractBase,
     contents,
     counted,
@@ -195,24 +194,3 @@ class OrderTests(ContractBase):
         for number in range(4):
             await storage.save_note(*ids(), Note("run", {"number": number}))
         assert await storage.fetch_chat(*ids(), 2) == batch[1:]
-
-    @differs_by_engine
-    async def test_the_read_hook_takes_the_oldest_or_newest_above_a_position(
-        self, storage: ChatStorage
-    ) -> None:
-        """`after`, `first` and `last` choose as the hook's docstring says, floor and notes too."""
-        await save(storage, *users(5))
-        await storage.save_note(*ids(), Note("run"))
-        await save(storage, *users(3, "later "))
-        await storage.trim_chat(*ids(), 6)
-        for after in range(11):
-            living = [position for position in range(3, 10) if position > after]
-            whole = await storage._read(KEY, after=after)
-            assert [entry.position for entry in whole.entries] == living
-            assert whole.floor == 2
-            for count in (1, 2, 20):
-                oldest = await storage._read(KEY, after=after, first=count)
-                assert [entry.position for entry in oldest.entries] == living[:count]
-                newest = await storage._read(KEY, after=after, last=count)
-                assert [entry.position for entry in newest.entries] == living[-count:]
-                assert oldest.floor == newest.floor == 2

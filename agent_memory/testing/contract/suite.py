@@ -10,6 +10,7 @@ from agent_memory.testing.contract.fidelity import FidelityTests
 from agent_memory.testing.contract.forgetting import ForgettingTests
 from agent_memory.testing.contract.keys import KeyTests
 from agent_memory.testing.contract.listing import ListingTests
+from agent_memory.testing.contract.log_calls import LogCallTests
 from agent_memory.testing.contract.order import OrderTests
 from agent_memory.testing.contract.summary_records import SummaryRecordTests
 
@@ -19,6 +20,7 @@ class ChatStorageTests(
     KeyTests,
     OrderTests,
     BatchTests,
+    LogCallTests,
     ConcurrencyTests,
     CancellationTests,
     ForgettingTests,
