@@ -18,7 +18,13 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage._engine.handoff import own_copy
 from agent_memory.storage.codec import encode_entry
-from agent_memory.storage.file.chat_log import KNOWN, Source, head_of, known_of, tail_of
+from agent_memory.storage.file.chat_log import (
+    KNOWN,
+    FileSnapshot,
+    find_log_end,
+    known_refs,
+    read_header,
+)
 from agent_memory.storage.file.directory import ChatPaths, paths_of
 from agent_memory.storage.file.disk import (
     Durability,
@@ -32,12 +38,12 @@ from agent_memory.storage.file.disk import (
     write_behind,
 )
 from agent_memory.storage.file.line_format import (
-    Header,
-    Mark,
-    Record,
-    entry_line,
-    header_line,
-    pieces_of,
+    EntryRef,
+    HeaderLine,
+    StoredEntry,
+    encode_header,
+    encode_line,
+    line_parts,
 )
 from agent_memory.storage.file.lock import ChatLock, release
 from agent_memory.storage.requests import conflict
@@ -71,20 +77,20 @@ class Plan:
 
     Attributes:
         data: the bytes to write behind it.
-        marks: of the entries in them.
+        refs: of the entries in them.
         fresh: these entries as they will be stored, by id.
     """
 
     key: ChatKey
     file: FileIO
-    state: State
+    state: LogState
     data: bytearray = attrs.field(factory=bytearray, init=False)
-    marks: list[Mark] = attrs.field(factory=list[Mark], init=False)
+    refs: list[EntryRef] = attrs.field(factory=list[EntryRef], init=False)
     fresh: dict[str, Entry] = attrs.field(factory=dict[str, Entry], init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.state.end == 0:
-            self.data += header_line(Header(self.key))
+            self.data += encode_header(HeaderLine(self.key))
 
     def add(self, batch: Encoded) -> LogSlice:
         """Add a batch, and return what will then be stored under its ids.
@@ -93,7 +99,7 @@ class Plan:
             StorageConflictError: an id is known with another payload; nothing is added.
         """
         known = [self._known(entry) for entry, _ in batch]
-        first = self.state.last + len(self.marks) + 1
+        first = self.state.last + len(self.refs) + 1
         count = known.count(None)
         stored = [
             self._place(entry, text, first, count) if before is None else before
@@ -110,14 +116,14 @@ class Plan:
         return known
 
     def _place(self, entry: Entry, text: str, first: int, count: int) -> Entry:
-        position = self.state.last + len(self.marks) + 1
+        position = self.state.last + len(self.refs) + 1
         start = self.state.end + len(self.data)
-        line = entry_line(text, position, first, count)
+        line = encode_line(text, position, first, count)
         is_note = isinstance(entry, Note)
-        mark = Mark(position, first, count, entry.id, is_note, start, start + len(line) - 1)
+        ref = EntryRef(position, first, count, entry.id, is_note, start, start + len(line) - 1)
         placed = entry.placed(position, self.key.agent_id)
         self.data += line
-        self.marks.append(mark)
+        self.refs.append(ref)
         self.fresh[entry.id] = placed
         return placed
 
@@ -125,15 +131,15 @@ class Plan:
         """Do the same, and return the error if the batch cannot be added."""
         if isinstance(batch, Exception):
             return batch
-        size, count = len(self.data), len(self.marks)
+        size, count = len(self.data), len(self.refs)
         try:
             return self.add(batch)
         except Exception as error:  # noqa: BLE001 - a batch in conflict fails alone
             # Out of memory in the midst of it, say: no part of the batch may stay.
             del self.data[size:]
-            for mark in self.marks[count:]:
-                self.fresh.pop(mark.id, None)
-            del self.marks[count:]
+            for ref in self.refs[count:]:
+                self.fresh.pop(ref.id, None)
+            del self.refs[count:]
             return error
 
 
@@ -149,55 +155,55 @@ def stamp_of(stat: os.stat_result) -> _Stamp:
 
 
 @attrs.define(eq=False)
-class State:
+class LogState:
     """What a chat's file holds, as far as an append needs it.
 
     Args:
         floor: every position up to it has been trimmed or deleted.
         last: the newest position.
         end: where the next line goes.
-        known: id -> mark of the newest entries, oldest first.
-        settled: whether its names and bytes are known to be on the disk.
+        known: id -> ref of the newest entries, oldest first.
+        is_durable: whether its names and bytes are known to be on the disk.
     """
 
     floor: int
     last: int
     end: int
-    known: dict[str, Mark]
-    settled: bool = False
+    known: dict[str, EntryRef]
+    is_durable: bool = False
     _messages: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._messages = sum(not mark.is_note for mark in self.known.values())
+        self._messages = sum(not ref.is_note for ref in self.known.values())
 
     def stored(self, file: FileIO, entry_id: str, agent_id: str) -> Entry | None:
         """Return the entry that is in the file under an id; None if none that can be read is."""
-        mark = self.known.get(entry_id)
-        if mark is None:
+        ref = self.known.get(entry_id)
+        if ref is None:
             return None
-        file.seek(mark.start)
-        for piece in pieces_of(file.read(mark.stop - mark.start), mark.start, agent_id):
-            if isinstance(piece, Record) and piece.mark.id == entry_id:
-                return piece.entry
+        file.seek(ref.start)
+        for part in line_parts(file.read(ref.stop - ref.start), ref.start, agent_id):
+            if isinstance(part, StoredEntry) and part.ref.id == entry_id:
+                return part.entry
         return None
 
-    def grow(self, marks: Iterable[Mark], size: int) -> None:
-        """Take over what was appended: `size` bytes with these marks."""
+    def grow(self, refs: Iterable[EntryRef], size: int) -> None:
+        """Take over what was appended: `size` bytes with these refs."""
         batch = 1
-        for mark in marks:
-            self._drop(mark.id)  # one that cannot be read; the newest under an id comes last
-            self.known[mark.id] = mark
-            self._messages += not mark.is_note
-            self.last = mark.position
-            batch = mark.batch_length
+        for ref in refs:
+            self._drop(ref.id)  # one that cannot be read; the newest under an id comes last
+            self.known[ref.id] = ref
+            self._messages += not ref.is_note
+            self.last = ref.position
+            batch = ref.batch_length
         self.end += size
         while self._messages > max(KNOWN, batch):
             self._drop(next(iter(self.known)))
 
     def _drop(self, entry_id: str) -> None:
-        mark = self.known.pop(entry_id, None)
-        if mark is not None:
-            self._messages -= not mark.is_note
+        ref = self.known.pop(entry_id, None)
+        if ref is not None:
+            self._messages -= not ref.is_note
 
 
 class StateCache:
@@ -205,15 +211,15 @@ class StateCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._states: OrderedDict[str, tuple[_Stamp, State]] = OrderedDict()
+        self._states: OrderedDict[str, tuple[_Stamp, LogState]] = OrderedDict()
 
-    def take(self, path: str, stat: os.stat_result) -> State | None:
+    def take(self, path: str, stat: os.stat_result) -> LogState | None:
         """Return and remove a chat's state, if nobody wrote to the file since."""
         with self._lock:
             stamp, state = self._states.pop(path, (None, None))
         return state if stamp == stamp_of(stat) else None
 
-    def put(self, path: str, stat: os.stat_result, state: State) -> None:
+    def put(self, path: str, stat: os.stat_result, state: LogState) -> None:
         """Keep a chat's state."""
         with self._lock:
             self._states[path] = stamp_of(stat), state
@@ -221,7 +227,7 @@ class StateCache:
                 self._states.popitem(last=False)
 
 
-def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> State:
+def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> LogState:
     """Find the state of a chat whose lock is held, and remove what crashed writers left.
 
     Raises:
@@ -230,21 +236,21 @@ def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> State:
     """
     with suppress(FileNotFoundError):
         os.unlink(paths.temporary)  # noqa: PTH108 - a string
-    source = Source(file)
-    head = head_of(source, paths.log, key)
-    tail = tail_of(source, head, key.agent_id)
-    marks = known_of(source, head, tail, key.agent_id)
-    if tail.end == source.size and source.lacks_end:
+    snapshot = FileSnapshot(file)
+    head = read_header(snapshot, paths.log, key)
+    tail = find_log_end(snapshot, head, key.agent_id)
+    refs = known_refs(snapshot, head, tail, key.agent_id)
+    if tail.end == snapshot.size and snapshot.lacks_end:
         end_at(file, tail.end)
-    elif tail.end < source.size:
+    elif tail.end < snapshot.size:
         file.truncate(tail.end)
         logger.warning(
             "%s: %d bytes of a save that never ended were cut at byte %d",
             paths.log,
-            source.size - tail.end,
+            snapshot.size - tail.end,
             tail.end,
         )
-    return State(head.floor, tail.last, tail.end, {mark.id: mark for mark in marks})
+    return LogState(head.floor, tail.last, tail.end, {ref.id: ref for ref in refs})
 
 
 @attrs.frozen
@@ -378,7 +384,7 @@ class AppendGroup:
         plan = Plan(self.key, file, state)
         try:
             self._planned = [plan.outcome(batch) for batch in self._encoded]
-            if plan.marks:
+            if plan.refs:
                 write_behind(file, state.end, plan.data)
         except BaseException:
             self._remove_if_empty(plan)
@@ -389,14 +395,14 @@ class AppendGroup:
     def _bring_to_disk(self, plan: Plan) -> None:
         state, durability = plan.state, self.appender.durability
         try:
-            if plan.marks:
+            if plan.refs:
                 sync_behind(plan.file, state.end, durability)
-            elif not state.settled:
+            elif not state.is_durable:
                 # All were known. Whoever wrote them may have crashed before the disk had them.
                 sync_file(plan.file.fileno(), durability)
-            if not state.settled:
+            if not state.is_durable:
                 self._sync_names()
-                state.settled = True
+                state.is_durable = True
         except BaseException:
             self._remove_if_empty(plan)
             raise
@@ -410,8 +416,8 @@ class AppendGroup:
             raise UncertainError(*error.args) from error
 
     def _remember(self, plan: Plan) -> None:
-        if plan.marks:
-            plan.state.grow(plan.marks, len(plan.data))
+        if plan.refs:
+            plan.state.grow(plan.refs, len(plan.data))
         self._remove_if_empty(plan)
         self.outcomes = self._planned
         if plan.state.end:

@@ -13,15 +13,15 @@ import attrs
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.file.line_format import (
-    Bad,
-    Header,
-    Mark,
-    Piece,
-    Record,
-    header_of,
-    marks_of,
-    pieces_of,
-    quick_mark,
+    DamagedBytes,
+    EntryRef,
+    HeaderLine,
+    LinePart,
+    StoredEntry,
+    decode_header,
+    entry_refs,
+    line_parts,
+    quick_ref,
 )
 
 BLOCK: Final = 1 << 18
@@ -40,7 +40,7 @@ class ChangedError(OSError):
     """The file became shorter while it was read: a torn end was cut. Read it again."""
 
 
-class Source:
+class FileSnapshot:
     """What an open file held when it was looked at first; no byte beyond is read.
 
     A last line that an editor left without its end, but that is whole, reads as if it had one:
@@ -120,7 +120,7 @@ def _is_whole(line: bytes) -> bool:
     return bool(line.strip())
 
 
-def lines(source: Source, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def lines(snapshot: FileSnapshot, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     r"""Yield the whole lines from `start`, a line's first byte, to `stop`: place and text.
 
     Only ``\n`` ends a line: JSON escapes it within strings, and nothing else is looked for.
@@ -128,7 +128,7 @@ def lines(source: Source, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     parts: list[bytes] = []
     at, size = start, FIRST_BLOCK
     while start < stop:
-        block = source.read(start, min(start + size, stop))
+        block = snapshot.read(start, min(start + size, stop))
         start += len(block)
         size = min(2 * size, BLOCK)
         *whole, rest = block.split(b"\n")
@@ -140,13 +140,13 @@ def lines(source: Source, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
         parts.append(rest)
 
 
-def lines_back(source: Source, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def lines_back(snapshot: FileSnapshot, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """Yield what :func:`lines` yields, the newest line first, without reading what is older."""
     parts: list[bytes] = []  # of the line being collected, its end first
     ended = False  # what follows the last line's end is no line
     low, size = stop, FIRST_BLOCK
     while low > start:
-        block = source.read(max(start, low - size), low)
+        block = snapshot.read(max(start, low - size), low)
         size = min(2 * size, BLOCK)
         cut, low = low, low - len(block)
         rest, *whole = block.split(b"\n")
@@ -169,24 +169,24 @@ _WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not se
 
 
 @attrs.frozen
-class Head:
+class FileHeader:
     """How a file begins.
 
     Args:
         header: its first line; None when there is none (yet), or it cannot be read.
         floor: the header's, or what the first record tells of it.
         start: the first byte of the first record.
-        bad: the first line, when it is no header.
+        damage: the first line, when it is no header.
     """
 
-    header: Header | None
+    header: HeaderLine | None
     floor: int
     start: int
-    bad: Bad | None = None
+    damage: DamagedBytes | None = None
 
 
 @attrs.frozen
-class Tail:
+class LogEnd:
     """Where a file's log ends.
 
     Args:
@@ -198,32 +198,32 @@ class Tail:
     end: int
 
 
-def head_of(source: Source, path: str, key: ChatKey) -> Head:
+def read_header(snapshot: FileSnapshot, path: str, key: ChatKey) -> FileHeader:
     """Return how a file begins.
 
     Args:
-        source: the file.
+        snapshot: the file.
         path: its path, for errors.
         key: whose chat it must be.
 
     Raises:
         CorruptedRecordError: a newer version wrote it, or it is another chat's.
     """
-    first = next(lines(source, 0, source.size), None)
+    first = next(lines(snapshot, 0, snapshot.size), None)
     if first is None:
-        return Head(None, 0, 0)  # new, or torn while its first line was written
+        return FileHeader(None, 0, 0)  # new, or torn while its first line was written
     line, agent_id = first[1], key.agent_id
-    header = header_of(line, path)
+    header = decode_header(line, path)
     if header is not None:
         _check_owner(header, path, key)
-        return Head(header, header.floor, len(line) + 1)
-    holds_record = any(isinstance(piece, Record) for piece in pieces_of(line, 0, agent_id))
+        return FileHeader(header, header.floor, len(line) + 1)
+    holds_record = any(isinstance(part, StoredEntry) for part in line_parts(line, 0, agent_id))
     start = 0 if holds_record else len(line) + 1
-    bad = Bad(0, len(line), "the first line does not say whose chat this is")
-    return Head(None, _floor_of(source, start, agent_id), start, bad)
+    bad = DamagedBytes(0, len(line), "the first line does not say whose chat this is")
+    return FileHeader(None, _infer_floor(snapshot, start, agent_id), start, bad)
 
 
-def _check_owner(header: Header, path: str, key: ChatKey) -> None:
+def _check_owner(header: HeaderLine, path: str, key: ChatKey) -> None:
     if header.key != key:
         raise CorruptedRecordError(
             f"{path} says that it is the chat of {header.key}, but lies where that of {key} "
@@ -233,90 +233,94 @@ def _check_owner(header: Header, path: str, key: ChatKey) -> None:
         )
 
 
-def _floor_of(source: Source, start: int, agent_id: str) -> int:
+def _infer_floor(snapshot: FileSnapshot, start: int, agent_id: str) -> int:
     """Infer a lost floor: every line before the first record stood for one position."""
-    for lost, (at, line) in enumerate(lines(source, start, source.size)):
-        marks = marks_of(line, at, agent_id)
-        if marks:
-            return max(0, marks[0].position - 1 - lost)
+    for lost, (at, line) in enumerate(lines(snapshot, start, snapshot.size)):
+        refs = entry_refs(line, at, agent_id)
+        if refs:
+            return max(0, refs[0].position - 1 - lost)
     return 0
 
 
-def tail_of(source: Source, head: Head, agent_id: str) -> Tail:
+def find_log_end(snapshot: FileSnapshot, head: FileHeader, agent_id: str) -> LogEnd:
     """Return where a file's log ends: a batch counts once its last line is whole.
 
     A whole line that cannot be read was saved once, so it keeps its position; a batch whose
     last line is missing never was, so it is cut.
     """
     end, lost, hint = head.start, 0, 0
-    for at, line in lines_back(source, head.start, source.size):
+    for at, line in lines_back(snapshot, head.start, snapshot.size):
         end = max(end, at + len(line) + 1)
-        marks = [p.mark for p in pieces_of(line, at, agent_id) if isinstance(p, Record)]
-        if marks:
-            last = max(marks[-1].position + lost, hint)
-            if last >= marks[-1].batch_end:
-                return Tail(last, end)
-            return _before_batch(source, head, marks[-1], Tail(last, end), agent_id)
+        refs = [p.ref for p in line_parts(line, at, agent_id) if isinstance(p, StoredEntry)]
+        if refs:
+            last = max(refs[-1].position + lost, hint)
+            if last >= refs[-1].batch_end:
+                return LogEnd(last, end)
+            return _before_batch(snapshot, head, refs[-1], LogEnd(last, end), agent_id)
         lost += 1
-        damaged = quick_mark(line, at)
+        damaged = quick_ref(line, at)
         hint = max(hint, 0 if damaged is None else damaged.position)
-    return Tail(max(head.floor + lost, hint), end)
+    return LogEnd(max(head.floor + lost, hint), end)
 
 
-def _before_batch(source: Source, head: Head, newest: Mark, whole: Tail, agent_id: str) -> Tail:
+def _before_batch(
+    snapshot: FileSnapshot, head: FileHeader, newest: EntryRef, whole: LogEnd, agent_id: str
+) -> LogEnd:
     """Leave out a batch that lacks its end, unless its lines disagree on where that is."""
     cut = head.start
-    for mark in marks_back(source, head.start, source.size, agent_id):
-        if mark.position < newest.batch_start:
+    for ref in refs_back(snapshot, head.start, snapshot.size, agent_id):
+        if ref.position < newest.batch_start:
             break
-        if mark.batch_end != newest.batch_end:
+        if ref.batch_end != newest.batch_end:
             return whole
-        cut = mark.start
-    return Tail(max(newest.batch_start - 1, head.floor), cut)
+        cut = ref.start
+    return LogEnd(max(newest.batch_start - 1, head.floor), cut)
 
 
-def marks_back(source: Source, start: int, stop: int, agent_id: str) -> Iterator[Mark]:
-    """Yield the marks between two bytes, the newest first."""
-    for at, line in lines_back(source, start, stop):
-        yield from reversed(marks_of(line, at, agent_id))
+def refs_back(snapshot: FileSnapshot, start: int, stop: int, agent_id: str) -> Iterator[EntryRef]:
+    """Yield the refs between two bytes, the newest first."""
+    for at, line in lines_back(snapshot, start, stop):
+        yield from reversed(entry_refs(line, at, agent_id))
 
 
-def known_of(source: Source, head: Head, tail: Tail, agent_id: str) -> list[Mark]:
+def known_refs(
+    snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, agent_id: str
+) -> list[EntryRef]:
     """Return, oldest first, the newest 64 messages or more, and all of the last append."""
-    known: list[Mark] = []
+    known: list[EntryRef] = []
     messages = 0
-    for mark in marks_back(source, head.start, tail.end, agent_id):
-        if messages >= KNOWN and mark.position < known[0].batch_start:
+    for ref in refs_back(snapshot, head.start, tail.end, agent_id):
+        if messages >= KNOWN and ref.position < known[0].batch_start:
             break
-        known.append(mark)
-        messages += not mark.is_note
+        known.append(ref)
+        messages += not ref.is_note
     known.reverse()
     return known
 
 
-def pieces_after(
-    source: Source, head: Head, tail: Tail, low: int, agent_id: str
-) -> Iterator[Piece]:
+def parts_after(
+    snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent_id: str
+) -> Iterator[LinePart]:
     """Yield what lies behind position `low`: records, and what cannot be read.
 
     A record whose position is not above its predecessor's is given as bad.
     """
     previous = low
-    for at, line in lines(source, seek(source, head, tail, low, agent_id), tail.end):
-        for piece in pieces_of(line, at, agent_id):
-            if isinstance(piece, Bad):
-                yield piece
+    for at, line in lines(snapshot, seek(snapshot, head, tail, low, agent_id), tail.end):
+        for part in line_parts(line, at, agent_id):
+            if isinstance(part, DamagedBytes):
+                yield part
                 continue
-            mark = piece.mark
-            if previous < mark.position <= tail.last:
-                previous = mark.position
-                yield piece
-            elif previous > low or mark.position > tail.last:
-                reason = f"position {mark.position} follows {previous}"
-                yield Bad(mark.start, mark.stop, reason)
+            ref = part.ref
+            if previous < ref.position <= tail.last:
+                previous = ref.position
+                yield part
+            elif previous > low or ref.position > tail.last:
+                reason = f"position {ref.position} follows {previous}"
+                yield DamagedBytes(ref.start, ref.stop, reason)
 
 
-def seek(source: Source, head: Head, tail: Tail, low: int, agent_id: str) -> int:
+def seek(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent_id: str) -> int:
     """Return the first byte of a line, before which lie only positions up to `low`.
 
     Searched from the end in growing steps, then by halves: whoever reads on from a position
@@ -327,30 +331,30 @@ def seek(source: Source, head: Head, tail: Tail, low: int, agent_id: str) -> int
     start, stop, step = head.start, tail.end, FIRST_BLOCK
     while stop - start > step:
         stop = tail.end - step
-        passed = _passed(source, stop, tail.end, low, agent_id)
+        passed = _passed(snapshot, stop, tail.end, low, agent_id)
         if passed is not None:
             start, stop = passed, tail.end
             break
         step *= 4
     while stop - start > _WINDOW:
         middle = (start + stop) // 2
-        passed = _passed(source, middle, tail.end, low, agent_id)
+        passed = _passed(snapshot, middle, tail.end, low, agent_id)
         start, stop = (start, middle) if passed is None else (passed, stop)
-    for at, line in lines(source, start, tail.end):
-        marks = marks_of(line, at, agent_id)
-        if marks and marks[-1].position > low:
+    for at, line in lines(snapshot, start, tail.end):
+        refs = entry_refs(line, at, agent_id)
+        if refs and refs[-1].position > low:
             break
-        if marks:
+        if refs:
             start = at + len(line) + 1
     return start
 
 
-def _passed(source: Source, start: int, end: int, low: int, agent_id: str) -> int | None:
+def _passed(snapshot: FileSnapshot, start: int, end: int, low: int, agent_id: str) -> int | None:
     """Return the end of the first readable line behind a byte, if it is one up to `low`."""
-    behind = lines(source, start - 1, end)
+    behind = lines(snapshot, start - 1, end)
     next(behind, None)  # the rest of the line that the byte before `start` belongs to
     for at, line in behind:
-        marks = marks_of(line, at, agent_id)
-        if marks:
-            return at + len(line) + 1 if marks[-1].position <= low else None
+        refs = entry_refs(line, at, agent_id)
+        if refs:
+            return at + len(line) + 1 if refs[-1].position <= low else None
     return None

@@ -25,9 +25,15 @@ from agent_memory.errors import CorruptedRecordError, InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
-from agent_memory.storage.file.chat_log import ChangedError, Source, head_of, lines, tail_of
+from agent_memory.storage.file.chat_log import (
+    ChangedError,
+    FileSnapshot,
+    find_log_end,
+    lines,
+    read_header,
+)
 from agent_memory.storage.file.disk import NotRegularError, open_to_read, refuse_links
-from agent_memory.storage.file.line_format import Header, header_of
+from agent_memory.storage.file.line_format import HeaderLine, decode_header
 
 LOG: Final = ".jsonl"
 SUMMARIES: Final = ".summaries"
@@ -112,16 +118,16 @@ logger = logging.getLogger(__name__)
 
 EFFECTIVE: Final = os.access in os.supports_effective_ids
 
-CLOSED: Final = (PermissionError, NotRegularError)
+INACCESSIBLE: Final = (PermissionError, NotRegularError)
 """What one file or directory has wrong with it, and the others have not."""
 
 
-def users_of(root: Path) -> list[str]:
+def list_users(root: Path) -> list[str]:
     """Return the ids of all users that have files, in order."""
     return _ids(root, 0)
 
 
-def sessions_of(root: Path, user_id: str) -> list[str]:
+def list_sessions(root: Path, user_id: str) -> list[str]:
     """Return the ids of a user's sessions that have files, in order.
 
     Raises:
@@ -132,7 +138,7 @@ def sessions_of(root: Path, user_id: str) -> list[str]:
     return _ids(directory, 1)
 
 
-def keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
+def list_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
     """Return the keys of a session's chats that have files, in order.
 
     Raises:
@@ -148,35 +154,35 @@ def keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
     return sorted(keys)
 
 
-def open_sessions_of(root: Path, user_id: str) -> list[str]:
-    """Return what :func:`sessions_of` does; nothing, and a warning, if that may not be read."""
+def list_accessible_sessions(root: Path, user_id: str) -> list[str]:
+    """Return what :func:`list_sessions` does; nothing, and a warning, if that may not be read."""
     try:
-        return sessions_of(root, user_id)
-    except CLOSED as error:
+        return list_sessions(root, user_id)
+    except INACCESSIBLE as error:
         _left_out(root / name_of(user_id), error)
         return []
 
 
-def open_keys_of(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
-    """Return what :func:`keys_of` does; nothing, and a warning, if that may not be read."""
+def list_accessible_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
+    """Return what :func:`list_keys` does; nothing, and a warning, if that may not be read."""
     try:
-        return keys_of(root, user_id, session_id)
-    except CLOSED as error:
+        return list_keys(root, user_id, session_id)
+    except INACCESSIBLE as error:
         _left_out(root / name_of(user_id) / name_of(session_id), error)
         return []
 
 
-def info_of(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
+def read_info(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
     """Return what a chat's file tells; None, and a warning, for one that cannot be read."""
     while True:
         try:
             with open_to_read(paths.log) as file:
-                return _info(Source(file), paths, key)
+                return _info(FileSnapshot(file), paths, key)
         except FileNotFoundError:
             return None
         except ChangedError:
             continue
-        except (CorruptedRecordError, *CLOSED) as error:
+        except (CorruptedRecordError, *INACCESSIBLE) as error:
             _left_out(paths.log, error)
             return None
 
@@ -185,11 +191,11 @@ def _left_out(path: str | Path, error: Exception) -> None:
     logger.warning("%s is left out of the list: %s", path, error)
 
 
-def _info(source: Source, paths: ChatPaths, key: ChatKey) -> ChatInfo:
-    head = head_of(source, paths.log, key)
-    tail = tail_of(source, head, key.agent_id)
+def _info(snapshot: FileSnapshot, paths: ChatPaths, key: ChatKey) -> ChatInfo:
+    head = read_header(snapshot, paths.log, key)
+    tail = find_log_end(snapshot, head, key.agent_id)
     created = None if head.header is None else head.header.created_at
-    updated = datetime.fromtimestamp(source.stat.st_mtime, UTC)
+    updated = datetime.fromtimestamp(snapshot.stat.st_mtime, UTC)
     return ChatInfo(key, head.floor, tail.last, created, updated)
 
 
@@ -223,9 +229,9 @@ def _directory_id(directory: Path, level: int) -> str | None:
     return None
 
 
-def _headers(directory: Path) -> Iterator[Header]:
+def _headers(directory: Path) -> Iterator[HeaderLine]:
     for path in directory.rglob(f"*{LOG}"):
-        header = header_at(path)
+        header = read_header_at(path)
         if header is not None:
             yield header
 
@@ -235,32 +241,32 @@ def _agent_of(path: Path) -> str | None:
     plain = id_of(name)
     if plain is not None:
         return plain
-    header = header_at(path)
+    header = read_header_at(path)
     if header is not None and name_of(header.key.agent_id) == name:
         return header.key.agent_id
     logger.warning("%s is left out of the list: nothing tells whose chat it is", path)
     return None
 
 
-def header_at(path: Path) -> Header | None:
+def read_header_at(path: Path) -> HeaderLine | None:
     """Return the header of a file, None if it has none that can be read."""
     try:
         with open_to_read(str(path)) as file:
-            source = Source(file)
-            first = next(lines(source, 0, source.size), None)
-            return None if first is None else header_of(first[1], str(path))
+            snapshot = FileSnapshot(file)
+            first = next(lines(snapshot, 0, snapshot.size), None)
+            return None if first is None else decode_header(first[1], str(path))
     except (OSError, CorruptedRecordError):
         return None
 
 
 def every_key(root: Path) -> Iterator[ChatKey]:
     """Yield the key of every chat that has a file, in order; but those in closed directories."""
-    for user_id in users_of(root):
-        for session_id in open_sessions_of(root, user_id):
-            yield from open_keys_of(root, user_id, session_id)
+    for user_id in list_users(root):
+        for session_id in list_accessible_sessions(root, user_id):
+            yield from list_accessible_keys(root, user_id, session_id)
 
 
-def strays_of(root: Path) -> list[tuple[str, str]]:
+def find_strays(root: Path) -> list[tuple[str, str]]:
     """Return what no chat's key leads to, and why."""
     above = [*root.glob("*"), *root.glob("*/*")]
     files = [*root.glob(f"*/*/*{LOG}")]

@@ -217,13 +217,13 @@ def os_errors(key: ChatKey | None, doing: str) -> Generator[None]:
 
 def interrupted(key: ChatKey, error: BaseException) -> StorageUnavailableError:
     """Return the error for work of which something else than the disk made an end."""
-    told = StorageUnavailableError(
+    error_to_raise = StorageUnavailableError(
         f"{error!r} ended the work on the chat of {key}; whether it was done is unknown",
         key=key,
         stored=None,
     )
-    told.__cause__ = error
-    return told
+    error_to_raise.__cause__ = error
+    return error_to_raise
 
 
 def unavailable(error: OSError, key: ChatKey | None, doing: str) -> StorageUnavailableError:

@@ -32,7 +32,7 @@ _raw_decode = json.JSONDecoder().raw_decode
 
 
 @attrs.frozen
-class Header:
+class HeaderLine:
     """The first line of a chat's file.
 
     Args:
@@ -47,7 +47,7 @@ class Header:
 
 
 @attrs.frozen
-class Mark:
+class EntryRef:
     """What a line tells of its entry without its content being read.
 
     Args:
@@ -75,15 +75,15 @@ class Mark:
 
 
 @attrs.frozen
-class Record:
+class StoredEntry:
     """An entry as it was read, and where."""
 
     entry: Entry
-    mark: Mark
+    ref: EntryRef
 
 
 @attrs.frozen
-class Bad:
+class DamagedBytes:
     """Bytes `start` to `stop` of the file, which are no entry, and why."""
 
     start: int
@@ -91,10 +91,10 @@ class Bad:
     reason: str
 
 
-Piece: TypeAlias = Record | Bad
+LinePart: TypeAlias = StoredEntry | DamagedBytes
 
 
-def header_line(header: Header) -> bytes:
+def encode_header(header: HeaderLine) -> bytes:
     """Return the header as a line."""
     fields = {
         "v": VERSION,
@@ -106,7 +106,7 @@ def header_line(header: Header) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def header_of(line: bytes, location: str) -> Header | None:
+def decode_header(line: bytes, location: str) -> HeaderLine | None:
     """Return the header a line holds, or None.
 
     Raises:
@@ -118,20 +118,20 @@ def header_of(line: bytes, location: str) -> Header | None:
         if type(version) is int and version > VERSION:
             parse(line, location=location)  # it says how to go on
         created_at = datetime.fromisoformat(fields["created_at"])
-        header = Header(ChatKey(**fields["chat"]), fields["floor"], created_at)
+        header = HeaderLine(ChatKey(**fields["chat"]), fields["floor"], created_at)
         return header if fields["check"] == _check_of(header) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _check_of(header: Header) -> str:
+def _check_of(header: HeaderLine) -> str:
     """Return a checksum: a damaged digit must neither delete nor name another chat."""
     key, stamp = header.key, header.created_at.isoformat()
     text = "\0".join((key.user_id, key.session_id, key.agent_id, str(header.floor), stamp))
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def entry_line(text: str, position: int, batch_start: int, batch_length: int) -> bytes:
+def encode_line(text: str, position: int, batch_start: int, batch_length: int) -> bytes:
     """Return the line for an entry that the codec gave `text` for."""
     return (
         f'{{"position":{position},"batch_start":{batch_start},"batch_length":{batch_length},'
@@ -139,7 +139,7 @@ def entry_line(text: str, position: int, batch_start: int, batch_length: int) ->
     ).encode()
 
 
-def pieces_of(line: bytes, at: int, agent_id: str) -> list[Piece]:
+def line_parts(line: bytes, at: int, agent_id: str) -> list[LinePart]:
     """Return what a line holds: as a rule one record, else all that can still be read.
 
     Args:
@@ -153,16 +153,16 @@ def pieces_of(line: bytes, at: int, agent_id: str) -> list[Piece]:
         return _salvage(line, at, agent_id, _why(line, error))
 
 
-def marks_of(line: bytes, at: int, agent_id: str) -> list[Mark]:
-    """Return the marks of the records in a line, without reading their content if need not be."""
-    quick = quick_mark(line, at)
+def entry_refs(line: bytes, at: int, agent_id: str) -> list[EntryRef]:
+    """Return the refs of the records in a line, without reading their content if need not be."""
+    quick = quick_ref(line, at)
     if quick is not None and line.find(_MARKER, 1) < 0:
         return [quick]
-    return [piece.mark for piece in pieces_of(line, at, agent_id) if isinstance(piece, Record)]
+    return [part.ref for part in line_parts(line, at, agent_id) if isinstance(part, StoredEntry)]
 
 
-def quick_mark(line: bytes, at: int) -> Mark | None:
-    """Return the mark that a line begins with as it was written here; its rest may be bad."""
+def quick_ref(line: bytes, at: int) -> EntryRef | None:
+    """Return the ref that a line begins with as it was written here; its rest may be bad."""
     found = _PREFIX.match(line)
     if found is None:
         return None
@@ -174,18 +174,18 @@ def quick_mark(line: bytes, at: int) -> Mark | None:
             "batch_length": int(length),
             "id": json.loads(identifier),
         }
-        return _mark(fields, at, at + len(line), is_note=following == b"note")
+        return _checked_ref(fields, at, at + len(line), is_note=following == b"note")
     except (ValueError, CorruptedRecordError):
         return None
 
 
-def _record(line: bytes, at: int, agent_id: str) -> Record:
+def _record(line: bytes, at: int, agent_id: str) -> StoredEntry:
     fields = parse(line)
-    mark = _mark(fields, at, at + len(line), is_note="note" in fields)
-    return Record(entry_of(fields, mark.position, agent_id), mark)
+    ref = _checked_ref(fields, at, at + len(line), is_note="note" in fields)
+    return StoredEntry(entry_of(fields, ref.position, agent_id), ref)
 
 
-def _mark(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> Mark:
+def _checked_ref(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> EntryRef:
     position, first = fields.get("position"), fields.get("batch_start")
     length, identifier = fields.get("batch_length"), fields.get("id")
     # Held against each other, so that a damaged digit is noticed.
@@ -196,7 +196,7 @@ def _mark(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> Ma
         and type(identifier) is str
         and 1 <= first <= position < first + length
     ):
-        return Mark(position, first, length, identifier, is_note, start, stop)
+        return EntryRef(position, first, length, identifier, is_note, start, stop)
     raise CorruptedRecordError("no position within a batch, or no id")
 
 
@@ -207,10 +207,10 @@ def _why(line: bytes, error: CorruptedRecordError) -> str:
     return str(error if cause is None else cause) or type(cause).__name__
 
 
-def _salvage(line: bytes, at: int, agent_id: str, reason: str) -> list[Piece]:
+def _salvage(line: bytes, at: int, agent_id: str, reason: str) -> list[LinePart]:
     """Find whole records in a damaged line: two glued together, or one behind garbage."""
     text = line.decode("utf-8", "surrogateescape")
-    pieces: list[Piece] = []
+    parts: list[LinePart] = []
     done, end = 0, at  # the same place, in characters and in bytes of the file
     for start, stop in _candidates(text):
         begin = end + len(_bytes(text[done:start]))
@@ -219,12 +219,12 @@ def _salvage(line: bytes, at: int, agent_id: str, reason: str) -> list[Piece]:
         except CorruptedRecordError:
             continue
         if begin > end:
-            pieces.append(Bad(end, begin, reason))
-        pieces.append(record)
-        done, end = stop, record.mark.stop
-    if text[done:].strip("\0 \r\t") or not pieces:
-        pieces.append(Bad(end, at + len(line), reason))
-    return pieces
+            parts.append(DamagedBytes(end, begin, reason))
+        parts.append(record)
+        done, end = stop, record.ref.stop
+    if text[done:].strip("\0 \r\t") or not parts:
+        parts.append(DamagedBytes(end, at + len(line), reason))
+    return parts
 
 
 def _candidates(text: str) -> Iterator[tuple[int, int]]:

@@ -17,24 +17,24 @@ from agent_memory.storage.codec import decode_record
 from agent_memory.storage.file.chat_log import (
     BLOCK,
     ChangedError,
-    Head,
-    Source,
-    Tail,
-    head_of,
+    FileHeader,
+    FileSnapshot,
+    LogEnd,
+    find_log_end,
     lines,
-    pieces_after,
-    tail_of,
+    parts_after,
+    read_header,
 )
-from agent_memory.storage.file.directory import CLOSED, ChatPaths
+from agent_memory.storage.file.directory import INACCESSIBLE, ChatPaths
 from agent_memory.storage.file.disk import open_to_read
-from agent_memory.storage.file.line_format import Bad, Piece, corrupted_note
+from agent_memory.storage.file.line_format import DamagedBytes, LinePart, corrupted_note
 from agent_memory.storage.file.lock import nobody_writes
 
 _ATTEMPTS: Final = 10  # each means that a torn end was cut at the very moment; once is rare
 
 
 @attrs.frozen
-class Wanted:
+class ReadRange:
     """Which part of a log to read; see ``ChatStorage._read``."""
 
     after: int = 0
@@ -58,20 +58,20 @@ class Reading:
         head: how the file begins.
         tail: where its log ends.
         size: how long the file was; more than the tail's end when its end is torn.
-        bad: the damage that was met.
+        damage: the damage that was met.
     """
 
     log: LogSlice
-    head: Head
-    tail: Tail
+    head: FileHeader
+    tail: LogEnd
     size: int
-    bad: tuple[Bad, ...]
+    damage: tuple[DamagedBytes, ...]
 
 
-NOTHING: Final = Reading(LogSlice([]), Head(None, 0, 0), Tail(0, 0), 0, ())
+NOTHING: Final = Reading(LogSlice([]), FileHeader(None, 0, 0), LogEnd(0, 0), 0, ())
 
 
-def read_log(path: str, key: ChatKey, wanted: Wanted) -> Reading:
+def read_log(path: str, key: ChatKey, wanted: ReadRange) -> Reading:
     """Read a part of a chat; of an unknown one nothing.
 
     Raises:
@@ -83,36 +83,36 @@ def read_log(path: str, key: ChatKey, wanted: Wanted) -> Reading:
     for _ in range(_ATTEMPTS):
         try:
             with open_to_read(path) as file:
-                reading = _read(Source(file), path, key, wanted)
+                reading = _read(FileSnapshot(file), path, key, wanted)
         except FileNotFoundError:
             return NOTHING
         except ChangedError:
             continue
         # Damage counts when it is there twice: bytes that change while they are read, because
         # a torn end is cut and written anew, look like damage once.
-        if not reading.bad or (before is not None and before.bad == reading.bad):
+        if not reading.damage or (before is not None and before.damage == reading.damage):
             return reading
         before = reading
     raise StorageUnavailableError(f"{path} changes while it is read", key=key)
 
 
-def _read(source: Source, path: str, key: ChatKey, wanted: Wanted) -> Reading:
+def _read(snapshot: FileSnapshot, path: str, key: ChatKey, wanted: ReadRange) -> Reading:
     agent_id = key.agent_id
-    head = head_of(source, path, key)
-    tail = tail_of(source, head, agent_id)
+    head = read_header(snapshot, path, key)
+    tail = find_log_end(snapshot, head, agent_id)
     low, high = wanted.span(head.floor, tail.last)
-    gapless = Gapless(agent_id, path)
-    if head.bad is not None:
-        gapless.bad.append(head.bad)
+    filler = GapFiller(agent_id, path)
+    if head.damage is not None:
+        filler.damage.append(head.damage)
     entries: list[Entry] = []
     if low < high:
-        pieces = pieces_after(source, head, tail, low, agent_id)
-        entries.extend(gapless.entries(pieces, low, high))
-    return Reading(LogSlice(entries, head.floor), head, tail, source.size, tuple(gapless.bad))
+        parts = parts_after(snapshot, head, tail, low, agent_id)
+        entries.extend(filler.entries(parts, low, high))
+    return Reading(LogSlice(entries, head.floor), head, tail, snapshot.size, tuple(filler.damage))
 
 
 @attrs.define
-class Gapless:
+class GapFiller:
     """Puts a note where an entry cannot be read, so that no position is missing.
 
     Args:
@@ -120,53 +120,55 @@ class Gapless:
         path: the file, for locations.
 
     Attributes:
-        bad: the damage met.
+        damage: the damage met.
     """
 
     agent_id: str
     path: str
-    bad: list[Bad] = attrs.field(factory=list[Bad], init=False)
+    damage: list[DamagedBytes] = attrs.field(factory=list[DamagedBytes], init=False)
 
-    def entries(self, pieces: Iterable[Piece], low: int, high: int) -> Iterator[Entry]:
+    def entries(self, parts: Iterable[LinePart], low: int, high: int) -> Iterator[Entry]:
         """Yield an entry for each position above `low` up to `high`, in order.
 
         Args:
-            pieces: what the file holds behind `low`.
+            parts: what the file holds behind `low`.
             low: the position before the first one.
             high: the last position.
         """
-        lost: list[Bad] = []
+        lost: list[DamagedBytes] = []
         like: Entry | None = None
         expected = low + 1
-        for piece in pieces:
-            if isinstance(piece, Bad):
-                lost.append(piece)
+        for part in parts:
+            if isinstance(part, DamagedBytes):
+                lost.append(part)
                 continue
-            position = min(piece.mark.position, high + 1)
+            position = min(part.ref.position, high + 1)
             if position > expected and not lost:
-                lost.append(_missing(position - expected, piece.mark.start))
+                lost.append(_missing(position - expected, part.ref.start))
             yield from self._gap(expected, position, lost, like)
             if position > high:
                 return
-            yield piece.entry
-            lost, like, expected = [], piece.entry, position + 1
+            yield part.entry
+            lost, like, expected = [], part.entry, position + 1
         # The tail counts bad lines too, so `lost` has a reason for every position left.
         yield from self._gap(expected, high + 1, lost, like)
 
-    def _gap(self, first: int, behind: int, lost: list[Bad], like: Entry | None) -> Iterator[Note]:
-        self.bad.extend(lost)
+    def _gap(
+        self, first: int, behind: int, lost: list[DamagedBytes], like: Entry | None
+    ) -> Iterator[Note]:
+        self.damage.extend(lost)
         for index, position in enumerate(range(first, behind) if lost else ()):
             cause = lost[min(index, len(lost) - 1)]
             place = location(self.path, cause)
             yield corrupted_note(position, self.agent_id, place, cause.reason, like)
 
 
-def _missing(count: int, at: int) -> Bad:
+def _missing(count: int, at: int) -> DamagedBytes:
     what = "an entry is missing" if count == 1 else f"{count} entries are missing"
-    return Bad(at, at, f"{what} before this byte")
+    return DamagedBytes(at, at, f"{what} before this byte")
 
 
-def location(path: str, bad: Bad) -> str:
+def location(path: str, bad: DamagedBytes) -> str:
     """Say where damage is."""
     return f"{path}, byte {bad.start}"
 
@@ -180,16 +182,20 @@ _MOST: Final = 10_000  # places remembered; a store with more is told of again
 class DamageReport:
     """Logs one warning for each damaged place that a store meets."""
 
-    _told: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]])
+    _reported: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]])
 
     def report(self, path: str, reading: Reading) -> None:
         """Log what a reading met and was not logged yet."""
-        for bad in reading.bad:
+        for bad in reading.damage:
             if self._is_new(path, bad.start):
                 logger.warning("%s cannot be read: %s", location(path, bad), bad.reason)
         end = reading.tail.end
-        if reading.size > end and (path, end) not in self._told and _is_torn(path, reading.size):
-            self._told.add((path, end))
+        if (
+            reading.size > end
+            and (path, end) not in self._reported
+            and _is_torn(path, reading.size)
+        ):
+            self._reported.add((path, end))
             logger.warning(
                 "%s, byte %d: %d bytes of a save that never ended; the next save cuts them",
                 path,
@@ -198,18 +204,18 @@ class DamageReport:
             )
 
     def _is_new(self, path: str, start: int) -> bool:
-        if (path, start) in self._told:
+        if (path, start) in self._reported:
             return False
-        if len(self._told) >= _MOST:
-            self._told.clear()
-        self._told.add((path, start))
+        if len(self._reported) >= _MOST:
+            self._reported.clear()
+        self._reported.add((path, start))
         return True
 
 
 def _is_torn(path: str, size: int) -> bool:
     """Whether a file's torn end is one for good, not a save that is just being written."""
     with suppress(OSError), open_to_read(path) as file:
-        return nobody_writes(file.fileno()) and Source(file).size == size
+        return nobody_writes(file.fileno()) and FileSnapshot(file).size == size
     return False
 
 
@@ -228,7 +234,7 @@ class Problem:
     reason: str
 
 
-def problems_of(paths: ChatPaths, key: ChatKey) -> list[Problem]:
+def find_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
     """Return what is wrong with a chat's files. Nothing is changed, no lock is kept.
 
     What changes while it is looked at is looked at again: only damage that stays is told.
@@ -239,7 +245,7 @@ def problems_of(paths: ChatPaths, key: ChatKey) -> list[Problem]:
             found = [*_log_problems(paths, key), *_summary_problems(paths, key)]
         except ChangedError:
             continue
-        except CLOSED as error:
+        except INACCESSIBLE as error:
             return [Problem(key, paths.log, f"it cannot be read: {error}")]
         if not found or found == before:
             return found
@@ -249,53 +255,53 @@ def problems_of(paths: ChatPaths, key: ChatKey) -> list[Problem]:
 
 def _log_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:
     with suppress(FileNotFoundError), open_to_read(paths.log) as file:
-        source = Source(file)
+        snapshot = FileSnapshot(file)
         try:
-            found = _damage(source, paths.log, key)
+            found = _damage(snapshot, paths.log, key)
         except CorruptedRecordError as error:
             yield Problem(key, paths.log, str(error))
             return
         if nobody_writes(file.fileno()):
-            found += _leftovers(source, paths, key)
+            found += _leftovers(snapshot, paths, key)
         for bad in found:
-            yield Problem(key, _location(source, paths.log, bad.start), bad.reason)
+            yield Problem(key, _location(snapshot, paths.log, bad.start), bad.reason)
         if Path(paths.temporary).exists() and nobody_writes(file.fileno()):
             reason = "left by a trim that never ended; the next save or trim removes it"
             yield Problem(key, paths.temporary, reason)
 
 
-def _damage(source: Source, path: str, key: ChatKey) -> list[Bad]:
-    head = head_of(source, path, key)
-    tail = tail_of(source, head, key.agent_id)
-    gapless = Gapless(key.agent_id, path)
-    if head.bad is not None:
-        gapless.bad.append(head.bad)
-    pieces = pieces_after(source, head, tail, head.floor, key.agent_id)
-    for _ in gapless.entries(pieces, head.floor, tail.last):
+def _damage(snapshot: FileSnapshot, path: str, key: ChatKey) -> list[DamagedBytes]:
+    head = read_header(snapshot, path, key)
+    tail = find_log_end(snapshot, head, key.agent_id)
+    filler = GapFiller(key.agent_id, path)
+    if head.damage is not None:
+        filler.damage.append(head.damage)
+    parts = parts_after(snapshot, head, tail, head.floor, key.agent_id)
+    for _ in filler.entries(parts, head.floor, tail.last):
         pass  # only the damage is of interest
-    return gapless.bad
+    return filler.damage
 
 
-def _leftovers(source: Source, paths: ChatPaths, key: ChatKey) -> list[Bad]:
-    end = tail_of(source, head_of(source, paths.log, key), key.agent_id).end
-    left = source.size - end
+def _leftovers(snapshot: FileSnapshot, paths: ChatPaths, key: ChatKey) -> list[DamagedBytes]:
+    end = find_log_end(snapshot, read_header(snapshot, paths.log, key), key.agent_id).end
+    left = snapshot.size - end
     reason = f"{left} bytes of a save that never ended; the next save cuts them"
-    return [Bad(end, source.size, reason)] if left else []
+    return [DamagedBytes(end, snapshot.size, reason)] if left else []
 
 
 def _summary_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:
     with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
-        source = Source(file)
-        for at, line in lines(source, 0, source.size):
-            place = _location(source, paths.summaries, at)
+        snapshot = FileSnapshot(file)
+        for at, line in lines(snapshot, 0, snapshot.size):
+            place = _location(snapshot, paths.summaries, at)
             try:
                 decode_record(line, key.agent_id, location=place)
             except CorruptedRecordError as error:
                 yield Problem(key, place, str(error.__cause__ or error))
 
 
-def _location(source: Source, path: str, at: int) -> str:
+def _location(snapshot: FileSnapshot, path: str, at: int) -> str:
     line = 1
     for start in range(0, at, BLOCK):
-        line += source.read(start, min(start + BLOCK, at)).count(b"\n")
+        line += snapshot.read(start, min(start + BLOCK, at)).count(b"\n")
     return f"{path}, line {line}, byte {at}"

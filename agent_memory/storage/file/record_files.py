@@ -13,7 +13,13 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
-from agent_memory.storage.file.chat_log import Source, head_of, lines, lines_back, tail_of
+from agent_memory.storage.file.chat_log import (
+    FileSnapshot,
+    find_log_end,
+    lines,
+    lines_back,
+    read_header,
+)
 from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
     Durability,
@@ -28,7 +34,7 @@ from agent_memory.storage.file.lock import ChatLock
 
 
 @attrs.frozen
-class _Newest:
+class _NewestRecord:
     """The newest record of a file: its id, the floor it was made at, and where it ends."""
 
     id: str | None = None
@@ -55,13 +61,13 @@ class RecordFiles:
         with self.lock.hold_existing(paths, key) as file:
             if file is None:
                 return False
-            source = Source(file)
-            head = head_of(source, paths.log, key)
-            if not record.fits(head.floor, tail_of(source, head, key.agent_id).last):
+            snapshot = FileSnapshot(file)
+            head = read_header(snapshot, paths.log, key)
+            if not record.fits(head.floor, find_log_end(snapshot, head, key.agent_id).last):
                 return False
             newest = _newest(paths.summaries)
             if newest.floor not in (None, head.floor):
-                newest = _Newest()  # a crash left it; it tells of what was trimmed since
+                newest = _NewestRecord()  # a crash left it; it tells of what was trimmed since
             if newest.id in (replaces, record.id):
                 if newest.id != record.id:
                     self._append(paths, newest.end, record)
@@ -75,7 +81,7 @@ class RecordFiles:
             CorruptedRecordError: it cannot be read.
         """
         with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
-            for at, line in lines_back(source := Source(file), 0, source.size):
+            for at, line in lines_back(snapshot := FileSnapshot(file), 0, snapshot.size):
                 place = f"{paths.summaries}, byte {at}"
                 try:
                     record = decode_record(line, key.agent_id, location=place)
@@ -90,8 +96,8 @@ class RecordFiles:
         """Return the readable records made at the chat's floor, oldest first."""
         records: list[SummaryRecord] = []
         with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
-            source = Source(file)
-            for _, line in lines(source, 0, source.size):
+            snapshot = FileSnapshot(file)
+            for _, line in lines(snapshot, 0, snapshot.size):
                 with suppress(CorruptedRecordError):
                     records.append(decode_record(line, key.agent_id))
         floor = _floor(paths, key) if records else 0
@@ -122,12 +128,12 @@ class RecordFiles:
             return make_file(path)
 
 
-def _newest(path: str) -> _Newest:
+def _newest(path: str) -> _NewestRecord:
     with suppress(FileNotFoundError), open_to_read(path) as file:
-        for at, line in lines_back(source := Source(file), 0, source.size):
+        for at, line in lines_back(snapshot := FileSnapshot(file), 0, snapshot.size):
             record_id, floor = _identity(line)
-            return _Newest(record_id, floor, at + len(line) + 1)
-    return _Newest()
+            return _NewestRecord(record_id, floor, at + len(line) + 1)
+    return _NewestRecord()
 
 
 def _identity(line: bytes) -> tuple[str | None, int | None]:
@@ -141,5 +147,5 @@ def _identity(line: bytes) -> tuple[str | None, int | None]:
 
 def _floor(paths: ChatPaths, key: ChatKey) -> int | None:
     with suppress(FileNotFoundError), open_to_read(paths.log) as file:
-        return head_of(Source(file), paths.log, key).floor
+        return read_header(FileSnapshot(file), paths.log, key).floor
     return None

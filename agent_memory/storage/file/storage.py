@@ -26,19 +26,25 @@ from agent_memory.storage.file.appender import Appender, StateCache
 from agent_memory.storage.file.directory import (
     ChatPaths,
     every_key,
-    info_of,
-    keys_of,
-    open_keys_of,
-    open_sessions_of,
+    find_strays,
+    list_accessible_keys,
+    list_accessible_sessions,
+    list_keys,
+    list_sessions,
+    list_users,
     paths_of,
-    sessions_of,
-    strays_of,
-    users_of,
+    read_info,
 )
 from agent_memory.storage.file.disk import Durability, os_errors
 from agent_memory.storage.file.lock import ChatLock
 from agent_memory.storage.file.queues import ChatQueues
-from agent_memory.storage.file.reader import DamageReport, Problem, Wanted, problems_of, read_log
+from agent_memory.storage.file.reader import (
+    DamageReport,
+    Problem,
+    ReadRange,
+    find_problems,
+    read_log,
+)
 from agent_memory.storage.file.record_files import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
 from agent_memory.storage.requests import check_scope_ids
@@ -121,7 +127,7 @@ class FileChatStorage(ChatStorage):
         # In one step of a worker thread, which sees one state of the file; an aiofiles read of
         # the same bytes is four such steps and took 2.6 times as long (3.3 times under load).
         return await self._reading(
-            "reading the chat", key, self._read_one, key, Wanted(after, first, last)
+            "reading the chat", key, self._read_one, key, ReadRange(after, first, last)
         )
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
@@ -129,7 +135,7 @@ class FileChatStorage(ChatStorage):
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
         async for user, session in self._sessions(user_id, session_id):
-            listing = partial(self._infos, keys_of if session_id else open_keys_of)
+            listing = partial(self._infos, list_keys if session_id else list_accessible_keys)
             for info in await self._reading("listing chats", None, listing, user, session):
                 if info.entries:
                     yield info
@@ -144,7 +150,9 @@ class FileChatStorage(ChatStorage):
         # and whoever deletes must know that they are there.
         keys: list[ChatKey] = []
         async for user, session in self._sessions(user_id, session_id):
-            keys += await self._reading("deleting chats", None, keys_of, self._root, user, session)
+            keys += await self._reading(
+                "deleting chats", None, list_keys, self._root, user, session
+            )
         return keys
 
     async def _purge(self, older_than: timedelta) -> int:
@@ -188,37 +196,41 @@ class FileChatStorage(ChatStorage):
             check_id(agent_id, "agent_id")
         await self._ready()
         async for user, session in self._sessions(user_id, session_id):
-            keys = await self._reading("verifying", None, open_keys_of, self._root, user, session)
+            keys = await self._reading(
+                "verifying", None, list_accessible_keys, self._root, user, session
+            )
             for key in keys:
                 if agent_id in (None, key.agent_id):
                     paths = paths_of(self._root, key)
-                    for problem in await self._reading("verifying", key, problems_of, paths, key):
+                    for problem in await self._reading(
+                        "verifying", key, find_problems, paths, key
+                    ):
                         yield problem
         if user_id is None:
-            for path, reason in await self._reading("verifying", None, strays_of, self._root):
+            for path, reason in await self._reading("verifying", None, find_strays, self._root):
                 yield Problem(None, path, reason)
 
     # ------------------------------------------------------- in worker threads, and on the way
 
-    def _read_one(self, key: ChatKey, wanted: Wanted) -> LogSlice:
+    def _read_one(self, key: ChatKey, wanted: ReadRange) -> LogSlice:
         paths = paths_of(self._root, key)
         reading = read_log(paths.log, key, wanted)
         self._damage.report(paths.log, reading)
         return reading.log
 
     def _read_all(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
-        keys = keys_of(self._root, user_id, session_id)
-        return {key: self._read_one(key, Wanted()) for key in keys}
+        keys = list_keys(self._root, user_id, session_id)
+        return {key: self._read_one(key, ReadRange()) for key in keys}
 
     def _infos(
         self, find: Callable[[Path, str, str], list[ChatKey]], user_id: str, session_id: str
     ) -> list[ChatInfo]:
         keys = find(self._root, user_id, session_id)
-        infos = [info_of(paths_of(self._root, key), key) for key in keys]
+        infos = [read_info(paths_of(self._root, key), key) for key in keys]
         return [info for info in infos if info is not None]
 
     def _dead(self) -> list[ChatKey]:
-        infos = (info_of(paths_of(self._root, key), key) for key in every_key(self._root))
+        infos = (read_info(paths_of(self._root, key), key) for key in every_key(self._root))
         return [info.key for info in infos if info is not None and not info.entries]
 
     def _shut_down(self, closed: Future[None]) -> None:
@@ -230,11 +242,11 @@ class FileChatStorage(ChatStorage):
         self, user_id: str | None, session_id: str | None
     ) -> AsyncIterator[tuple[str, str]]:
         if user_id is None:
-            users = await self._reading("listing chats", None, users_of, self._root)
+            users = await self._reading("listing chats", None, list_users, self._root)
         else:
             users = [user_id]
         # One that was not asked for by its name, and is closed, hides none of the others.
-        find = open_sessions_of if user_id is None else sessions_of
+        find = list_accessible_sessions if user_id is None else list_sessions
         for user in users:
             sessions = [session_id] if session_id is not None else []
             if session_id is None:

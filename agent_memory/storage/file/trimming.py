@@ -14,12 +14,12 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage.file.chat_log import (
     BLOCK,
-    Head,
-    Source,
-    Tail,
-    head_of,
-    pieces_after,
-    tail_of,
+    FileHeader,
+    FileSnapshot,
+    LogEnd,
+    find_log_end,
+    parts_after,
+    read_header,
 )
 from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
@@ -29,7 +29,7 @@ from agent_memory.storage.file.disk import (
     sync_file,
     write_all,
 )
-from agent_memory.storage.file.line_format import Header, Mark, Record, header_line
+from agent_memory.storage.file.line_format import EntryRef, HeaderLine, StoredEntry, encode_header
 from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
 
 
@@ -71,14 +71,14 @@ class Trimmer:
         with self.lock.hold_existing(paths, key) as file:
             if file is None:
                 return 0
-            source = Source(file)
-            head = head_of(source, paths.log, key)
-            tail = tail_of(source, head, key.agent_id)
-            cut = _cut(source, head, tail, keep, key)
+            snapshot = FileSnapshot(file)
+            head = read_header(snapshot, paths.log, key)
+            tail = find_log_end(snapshot, head, key.agent_id)
+            cut = _cut(snapshot, head, tail, keep, key)
             if cut.floor > head.floor or keep == 0:
                 self._remove_summaries(paths)
             if cut.floor > head.floor:
-                self._replace(file, source, paths, _header(head, key, cut.floor), cut)
+                self._replace(file, snapshot, paths, _header(head, key, cut.floor), cut)
             return cut.gone
 
     def purge(self, paths: ChatPaths, key: ChatKey, before: float) -> bool:
@@ -90,10 +90,10 @@ class Trimmer:
         with self.lock.hold_existing(paths, key) as file:
             if file is None:
                 return False
-            source = Source(file)
-            head = head_of(source, paths.log, key)
-            tail = tail_of(source, head, key.agent_id)
-            if tail.last > head.floor or source.stat.st_mtime > before:
+            snapshot = FileSnapshot(file)
+            head = read_header(snapshot, paths.log, key)
+            tail = find_log_end(snapshot, head, key.agent_id)
+            if tail.last > head.floor or snapshot.stat.st_mtime > before:
                 return False
             if LOCKS_BESIDE:
                 file.close()
@@ -113,19 +113,19 @@ class Trimmer:
             sync_directory(paths.directory, self.durability)
 
     def _replace(
-        self, file: FileIO, source: Source, paths: ChatPaths, header: Header, cut: _Cut
+        self, file: FileIO, snapshot: FileSnapshot, paths: ChatPaths, header: HeaderLine, cut: _Cut
     ) -> None:
         with suppress(FileNotFoundError):
             os.unlink(paths.temporary)  # noqa: PTH108 - a string
         with make_file(paths.temporary) as new:
             if hasattr(os, "fchmod"):
-                os.fchmod(new.fileno(), stat.S_IMODE(source.stat.st_mode))
+                os.fchmod(new.fileno(), stat.S_IMODE(snapshot.stat.st_mode))
             if not LOCKS_BESIDE:
                 # Held until the new name is on the disk: what is appended to the new file
                 # before that would be lost with it in a crash.
                 try_lock(new.fileno())
             try:
-                for data in _what_stays(source, header, cut):
+                for data in _what_stays(snapshot, header, cut):
                     write_all(new, data)
                 sync_file(new.fileno(), self.durability)
                 if LOCKS_BESIDE:
@@ -139,26 +139,26 @@ class Trimmer:
             sync_directory(paths.directory, self.durability)
 
 
-def _header(head: Head, key: ChatKey, floor: int) -> Header:
+def _header(head: FileHeader, key: ChatKey, floor: int) -> HeaderLine:
     if head.header is None:
-        return Header(key, floor)
+        return HeaderLine(key, floor)
     return attrs.evolve(head.header, floor=floor)
 
 
-def _what_stays(source: Source, header: Header, cut: _Cut) -> Iterator[bytes]:
-    yield header_line(header)
+def _what_stays(snapshot: FileSnapshot, header: HeaderLine, cut: _Cut) -> Iterator[bytes]:
+    yield encode_header(header)
     for start in range(cut.start, cut.end, BLOCK):
-        yield source.read(start, min(start + BLOCK, cut.end))
+        yield snapshot.read(start, min(start + BLOCK, cut.end))
 
 
-def _cut(source: Source, head: Head, tail: Tail, keep: int, key: ChatKey) -> _Cut:
+def _cut(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, keep: int, key: ChatKey) -> _Cut:
     """Find where to cut: before the `keep`-th newest message, notes not counted."""
-    newest: deque[Mark] = deque(maxlen=keep)
+    newest: deque[EntryRef] = deque(maxlen=keep)
     messages = 0
-    for piece in pieces_after(source, head, tail, head.floor, key.agent_id):
-        if isinstance(piece, Record) and isinstance(piece.entry, ConversationMessage):
+    for part in parts_after(snapshot, head, tail, head.floor, key.agent_id):
+        if isinstance(part, StoredEntry) and isinstance(part.entry, ConversationMessage):
             messages += 1
-            newest.append(piece.mark)
+            newest.append(part.ref)
     if keep == 0:
         return _Cut(tail.last, tail.end, tail.end, messages)
     if messages < keep:

@@ -163,8 +163,8 @@ def _failing_after_sync(monkeypatch):
 async def test_out_of_memory_in_a_new_chat_leaves_nothing_behind(tmp_path, monkeypatch):
     """The next save makes the file anew, header first."""
     async with FileChatStorage(tmp_path) as storage:
-        failing = Once(file_appender.entry_line, MemoryError())
-        monkeypatch.setattr(file_appender, "entry_line", failing)
+        failing = Once(file_appender.encode_line, MemoryError())
+        monkeypatch.setattr(file_appender, "encode_line", failing)
         with pytest.raises(MemoryError):
             await storage.save_chat_message(*IDS, user("first"))
         await storage.save_chat_message(*IDS, user("second"))
@@ -177,7 +177,7 @@ async def test_out_of_memory_in_the_midst_of_a_batch_stores_none_of_it(tmp_path,
     """And what waited with it is stored at the places that it would have had without."""
     async with FileChatStorage(tmp_path) as storage:
         await storage.save_chat_message(*IDS, user("zero"))
-        real, calls = file_appender.entry_line, []
+        real, calls = file_appender.encode_line, []
 
         def second_fails(*args):
             calls.append(args)
@@ -185,7 +185,7 @@ async def test_out_of_memory_in_the_midst_of_a_batch_stores_none_of_it(tmp_path,
                 raise MemoryError
             return real(*args)
 
-        monkeypatch.setattr(file_appender, "entry_line", second_fails)
+        monkeypatch.setattr(file_appender, "encode_line", second_fails)
         batch = [user("a", id="a"), user("b", id="b"), user("c", id="c")]
         with pytest.raises(MemoryError):
             await storage.save_chat_messages(*IDS, batch)
@@ -204,7 +204,7 @@ async def test_a_batch_given_up_half_way_leaves_no_byte_in_what_waited_with_it(t
     async with FileChatStorage(tmp_path) as storage:
         await storage.save_chat_message(*IDS, user("zero"))
         group = storage._queues._appender.group(ChatKey(*IDS), batches)
-        real = file_appender.entry_line
+        real = file_appender.encode_line
 
         def fails(text, *place):
             if "bad 1" in text:
@@ -212,7 +212,7 @@ async def test_a_batch_given_up_half_way_leaves_no_byte_in_what_waited_with_it(t
             return real(text, *place)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(file_appender, "entry_line", fails)
+            patched.setattr(file_appender, "encode_line", fails)
             await asyncio.to_thread(group.run)
         one, bad, two = group.outcomes
         assert isinstance(bad, MemoryError)

@@ -242,7 +242,7 @@ async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
 ):
     """A torn end that is cut and written anew under a reader: it reads again."""
 
-    class Changing(file_reader.Source):
+    class Changing(file_reader.FileSnapshot):
         opened = 0
 
         def read(self, start, stop):
@@ -253,7 +253,7 @@ async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
             type(self).opened += 1
             super().__init__(file)
 
-    monkeypatch.setattr(file_reader, "Source", Changing)
+    monkeypatch.setattr(file_reader, "FileSnapshot", Changing)
     assert contents(await fetched(log.parents[2])) == contents(users(4))
     assert Changing.opened > 1
     assert warned(caplog) == []
@@ -262,7 +262,7 @@ async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
 async def test_a_file_cut_while_it_is_read_is_read_again(log, monkeypatch):
     """What was there when it was opened may be gone: a torn end, cut by the next save."""
 
-    class Shrinking(file_reader.Source):
+    class Shrinking(file_reader.FileSnapshot):
         opened = 0
 
         def read(self, start, stop):
@@ -274,6 +274,6 @@ async def test_a_file_cut_while_it_is_read_is_read_again(log, monkeypatch):
             type(self).opened += 1
             super().__init__(file)
 
-    monkeypatch.setattr(file_reader, "Source", Shrinking)
+    monkeypatch.setattr(file_reader, "FileSnapshot", Shrinking)
     assert contents(await fetched(log.parents[2])) == contents(users(4))
     assert Shrinking.opened > 1

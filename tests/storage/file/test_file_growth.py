@@ -45,7 +45,7 @@ async def test_an_append_reads_nothing_of_a_file_that_nobody_else_wrote_to(tmp_p
     """And writes its own line alone."""
     async with FileChatStorage(tmp_path) as storage:
         await storage.save_chat_messages(*IDS, [user("x" * 1000) for _ in range(1000)])
-        monkeypatch.setattr("agent_memory.storage.file.appender.Source", None)
+        monkeypatch.setattr("agent_memory.storage.file.appender.FileSnapshot", None)
         before = log_of(tmp_path).stat().st_size
         await storage.save_chat_message(*IDS, user("small"))
     assert log_of(tmp_path).stat().st_size - before < 400

@@ -23,9 +23,9 @@ from agent_memory.records import Covered
 from agent_memory.storage.file import chat_log as file_chat_log
 from agent_memory.storage.file import lock as file_lock
 from agent_memory.storage.file import trimming as file_trimming
-from agent_memory.storage.file.chat_log import Source, lines, lines_back
+from agent_memory.storage.file.chat_log import FileSnapshot, lines, lines_back
 from agent_memory.storage.file.directory import id_of, name_of, paths_of
-from agent_memory.storage.file.line_format import Header, header_line, header_of
+from agent_memory.storage.file.line_format import HeaderLine, decode_header, encode_header
 
 
 def user(content, **fields):
@@ -123,7 +123,7 @@ async def test_strangers_in_the_directory_do_not_disturb(tmp_path):
 def test_lines_are_the_same_forwards_and_backwards(parts, block):
     """With their places, whatever the blocks they are read in; a torn end is no line."""
     data = b"\n".join(part.replace(b"\n", b"") for part in parts)
-    source = memory_source(data)
+    source = memory_snapshot(data)
     before = file_chat_log.FIRST_BLOCK, file_chat_log.BLOCK
     file_chat_log.FIRST_BLOCK, file_chat_log.BLOCK = block, block * 2
     try:
@@ -136,8 +136,8 @@ def test_lines_are_the_same_forwards_and_backwards(parts, block):
     assert backwards == forwards[::-1]
 
 
-def memory_source(data):
-    source = Source.__new__(Source)
+def memory_snapshot(data):
+    source = FileSnapshot.__new__(FileSnapshot)
     source._stored = len(data)
     source.size = len(data)
     source._all = None
@@ -148,20 +148,20 @@ def memory_source(data):
 @given(IDENTIFIERS, IDENTIFIERS, IDENTIFIERS, st.integers(0, 1 << 50))
 def test_a_header_comes_back_equal(user_id, session_id, agent_id, floor):
     """And is one line."""
-    header = Header(ChatKey(user_id, session_id, agent_id), floor)
-    line = header_line(header)
+    header = HeaderLine(ChatKey(user_id, session_id, agent_id), floor)
+    line = encode_header(header)
     assert line.count(b"\n") == 1
-    assert header_of(line[:-1], "here") == header
+    assert decode_header(line[:-1], "here") == header
 
 
 @given(st.integers(0, 1000), st.integers(1, 255))
 def test_a_damaged_header_never_says_something_else(at, flip):
     """It is the header, or none, or refused as a newer version's."""
-    header = Header(ChatKey("user", "session", "agent"), 17)
-    line = bytearray(header_line(header)[:-1])
+    header = HeaderLine(ChatKey("user", "session", "agent"), 17)
+    line = bytearray(encode_header(header)[:-1])
     line[at % len(line)] ^= flip
     try:
-        assert header_of(bytes(line), "here") in (header, None)
+        assert decode_header(bytes(line), "here") in (header, None)
     except CorruptedRecordError as error:
         assert "upgrade" in str(error)  # noqa: PT017 - one of three outcomes
 
