@@ -43,7 +43,7 @@ from agent_memory import (
     FileChatStorage,
     SqlChatStorage,
 )
-from agent_memory.storage.dynamodb import bodies, writer
+from agent_memory.storage.dynamodb import table_layout, writer
 from emulators import running_emulator
 from engines import running_mariadb, running_postgres
 from servers import (
@@ -142,9 +142,9 @@ async def mariadb(url: str, target: Path) -> list[list[Any]]:
 # ---------------------------------------------------------------------------------- DynamoDB
 
 
-def parted(plain: str, _room: int) -> bodies.Body:
+def parted(plain: str, _room: int) -> table_layout.Body:
     """A body in parts, which are smaller than real ones."""
-    return bodies.Body(parts=bodies.split(bodies.zipped(plain), 1_000))
+    return table_layout.Body(parts=table_layout.split(table_layout.zipped(plain), 1_000))
 
 
 async def dynamodb(endpoint: str, target: Path) -> list[list[Any]]:

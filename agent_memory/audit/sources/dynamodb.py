@@ -26,7 +26,7 @@ from agent_memory.errors import (
 )
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import as_dict, as_list, to_json
-from agent_memory.storage.dynamodb.options import check_endpoint
+from agent_memory.storage.dynamodb.connection import check_endpoint
 
 _OPTIONS: Final = ("region", "endpoint")
 

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 
 from agent_memory.messages import ChatKey
+from agent_memory.storage.dynamodb.log_end import Tail
 from agent_memory.storage.dynamodb.planning import Save
-from agent_memory.storage.dynamodb.tails import Tail
 
 _MOST: Final = 4096
 """So many chats' ends are kept, at about 500 bytes each; the next append to another reads it."""

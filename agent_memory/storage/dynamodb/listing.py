@@ -8,17 +8,19 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
-from agent_memory.storage.dynamodb.calls import Calls
-from agent_memory.storage.dynamodb.items import HEADER, LogItem, from_attributes
-from agent_memory.storage.dynamodb.places import (
+from agent_memory.storage.dynamodb.log_end import Tail, stamp
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_layout import (
     END,
+    HEADER,
     LOG,
+    LogItem,
+    from_attributes,
     prefix,
     session_prefix,
     split_sort_key,
 )
-from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.tails import Tail, stamp
 
 _KEYS: Final = ("pk", "sk")
 _PAGE: Final = 8  # items; more would read much of a long chat for nothing

@@ -8,23 +8,25 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.storage.dynamodb.bodies import unpack
-from agent_memory.storage.dynamodb.calls import Calls, Pages
-from agent_memory.storage.dynamodb.cover import Span, chain, holes, overlapping, wanted
-from agent_memory.storage.dynamodb.entries import RawSlice
-from agent_memory.storage.dynamodb.items import HEADER, Kind, LogItem, from_attributes
-from agent_memory.storage.dynamodb.places import (
+from agent_memory.storage.dynamodb.log_end import Tail, expired
+from agent_memory.storage.dynamodb.ranges import RawSlice, Span, chain, holes, overlapping, wanted
+from agent_memory.storage.dynamodb.table_client import Calls, Pages
+from agent_memory.storage.dynamodb.table_layout import (
     END,
+    HEADER,
     LOG,
+    Kind,
+    LogItem,
     Place,
+    from_attributes,
     last_place_at,
     log_key,
     part_prefix,
     prefix,
     session_prefix,
     split_sort_key,
+    unpack,
 )
-from agent_memory.storage.dynamodb.tails import Tail, expired
 
 _OVERLAP: Final = 3
 """A read of what follows a position begins so far before it: the batch that holds the position

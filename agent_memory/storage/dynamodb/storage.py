@@ -10,17 +10,68 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+import attrs
+
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.codec import encode_entry
-from agent_memory.storage.dynamodb.backend import Backend, assemble
-from agent_memory.storage.dynamodb.calls import Calls
-from agent_memory.storage.dynamodb.client import connect, require_aioboto3, sdk_errors_of
-from agent_memory.storage.dynamodb.options import DEFAULT_TTL_ATTRIBUTE, checked_options
+from agent_memory.storage.dynamodb.connection import (
+    DEFAULT_TTL_ATTRIBUTE,
+    checked_options,
+    connect,
+    require_aioboto3,
+    sdk_errors_of,
+)
+from agent_memory.storage.dynamodb.connection import create_table as make_table
+from agent_memory.storage.dynamodb.lanes import Lanes
+from agent_memory.storage.dynamodb.listing import Lister
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.removal import Forgetter, Purger
 from agent_memory.storage.dynamodb.running import CallersLoop, OwnLoop
-from agent_memory.storage.dynamodb.table import create_table as make_table
+from agent_memory.storage.dynamodb.summary_records import Records
+from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.writer import LogWriter
 from agent_memory.storage.summary_store import SummaryStore
+
+
+@attrs.frozen
+class Backend:
+    """What a store's coroutines need; it does not refer to the store."""
+
+    calls: Calls
+    reader: LogReader
+    writer: LogWriter
+    forgetter: Forgetter
+    lister: Lister
+    purger: Purger
+    records: Records
+
+
+def assemble(calls: Calls, now: Callable[[], int], ttl: int | None, ttl_attribute: str) -> Backend:
+    """Put the parts together.
+
+    Args:
+        calls: requests to the table.
+        now: returns the time in milliseconds since 1970.
+        ttl: how many seconds entries live; None for ever.
+        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+    """
+    lanes = Lanes()
+    reader = LogReader(calls, now)
+    writer = LogWriter(calls, reader, lanes, ttl, ttl_attribute)
+    lister = Lister(calls, reader)
+    records = Records(calls, reader, ttl, ttl_attribute)
+    return Backend(
+        calls,
+        reader,
+        writer,
+        Forgetter(calls, reader, writer, records),
+        lister,
+        Purger(calls, reader, lister, lanes),
+        records,
+    )
+
 
 T = TypeVar("T")
 

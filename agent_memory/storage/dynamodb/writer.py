@@ -15,26 +15,31 @@ from agent_memory.errors import MessageTooLargeError, StorageError, StorageUnava
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice
 from agent_memory.storage._engine.backoff import Backoff
-from agent_memory.storage.dynamodb.bodies import ITEM_LIMIT, Body, join_lines, pack
-from agent_memory.storage.dynamodb.calls import Calls
-from agent_memory.storage.dynamodb.items import (
-    LAYOUT,
-    MAX_ENTRIES,
-    Kind,
-    LogItem,
-    size_of,
-    to_attributes,
-)
 from agent_memory.storage.dynamodb.lanes import Lane, Lanes
-from agent_memory.storage.dynamodb.places import TOKEN_BYTES, Place, part_key
-from agent_memory.storage.dynamodb.planning import Plan, Save, group, plan
-from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.tails import (
+from agent_memory.storage.dynamodb.log_end import (
     ERASE_MS,
     Tail,
     next_append,
     reserve_for,
     tombstone,
+)
+from agent_memory.storage.dynamodb.planning import Plan, Save, group, plan
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_layout import (
+    ITEM_LIMIT,
+    LAYOUT,
+    MAX_ENTRIES,
+    TOKEN_BYTES,
+    Body,
+    Kind,
+    LogItem,
+    Place,
+    join_lines,
+    pack,
+    part_key,
+    size_of,
+    to_attributes,
 )
 
 logger: Final = logging.getLogger(__name__)

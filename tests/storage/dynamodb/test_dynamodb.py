@@ -21,7 +21,7 @@ from agent_memory import (
     StorageUnavailableError,
 )
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError, MissingDependencyError
-from agent_memory.storage.dynamodb import bodies
+from agent_memory.storage.dynamodb import table_layout
 
 KEY = ChatKey(*IDS)
 
@@ -166,7 +166,7 @@ async def test_texts_around_the_size_of_an_item_are_stored(storage, size):
 
 async def test_c08_more_than_a_save_can_hold_is_refused_whole(storage, monkeypatch):
     """Nothing shows, nothing is left, the next save is fine."""
-    monkeypatch.setattr(bodies, "MAX_BODY", 500_000)
+    monkeypatch.setattr(table_layout, "MAX_BODY", 500_000)
     with pytest.raises(MessageTooLargeError, match="500,000 bytes") as caught:
         await storage.save_chat_message(*IDS, user(random.Random(8).randbytes(600_000).hex()))
     assert caught.value.stored is False
@@ -381,11 +381,11 @@ async def test_c21_two_replicas_make_the_table_at_once(make):
 
 async def test_a_table_with_other_keys_is_refused(make, dynamodb_table, monkeypatch):
     """The error says which keys are needed."""
-    from agent_memory.storage.dynamodb import table  # noqa: PLC0415
+    from agent_memory.storage.dynamodb import connection  # noqa: PLC0415
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            table,
+            connection,
             "_KEY_TYPES",
             [{"AttributeName": n, "AttributeType": "S"} for n in ("pk", "sk")],
         )

@@ -11,43 +11,39 @@ from hypothesis import strategies as st
 
 from agent_memory import ChatKey, ConversationMessage
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
-from agent_memory.storage.dynamodb import bodies
-from agent_memory.storage.dynamodb.bodies import (
-    ITEM_LIMIT,
-    PART_ROOM,
-    join_lines,
-    pack,
-    split,
-    unpack,
-)
-from agent_memory.storage.dynamodb.calls import _content_size, _groups
-from agent_memory.storage.dynamodb.cover import Span, chain, holes, overlapping, wanted
-from agent_memory.storage.dynamodb.items import (
-    KNOWN_IDS,
-    Kind,
-    LogItem,
-    from_attributes,
-    size_of,
-    to_attributes,
-)
-from agent_memory.storage.dynamodb.places import (
-    END,
-    LOG,
-    Place,
-    log_key,
-    part_key,
-    prefix,
-    session_prefix,
-    split_sort_key,
-)
-from agent_memory.storage.dynamodb.planning import Save, group, plan
-from agent_memory.storage.dynamodb.tails import (
+from agent_memory.storage.dynamodb import table_layout
+from agent_memory.storage.dynamodb.log_end import (
     Tail,
     expired,
     next_append,
     next_floor,
     reserve_for,
     tombstone,
+)
+from agent_memory.storage.dynamodb.planning import Save, group, plan
+from agent_memory.storage.dynamodb.ranges import Span, chain, holes, overlapping, wanted
+from agent_memory.storage.dynamodb.table_client import _content_size, _groups
+from agent_memory.storage.dynamodb.table_layout import (
+    END,
+    ITEM_LIMIT,
+    KNOWN_IDS,
+    LOG,
+    PART_ROOM,
+    Kind,
+    LogItem,
+    Place,
+    from_attributes,
+    join_lines,
+    log_key,
+    pack,
+    part_key,
+    prefix,
+    session_prefix,
+    size_of,
+    split,
+    split_sort_key,
+    to_attributes,
+    unpack,
 )
 
 ids = st.text(
@@ -146,7 +142,7 @@ def test_a_body_is_plain_then_compressed_then_split():
 
 def test_c08_what_is_too_large_is_refused_with_the_limit(monkeypatch):
     """The error tells the sizes and what to do."""
-    monkeypatch.setattr(bodies, "MAX_BODY", 1000)
+    monkeypatch.setattr(table_layout, "MAX_BODY", 1000)
     with pytest.raises(MessageTooLargeError, match="1,000 bytes"):
         pack(random.Random(1).randbytes(2000).hex(), 100)
 

@@ -1,4 +1,4 @@
-"""Trimming and deleting: a floor is appended, then what lies below it is removed."""
+"""Trimming, deleting and purging: a floor is appended, then what lies below it is removed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ import attrs
 
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage._engine.backoff import Backoff
-from agent_memory.storage.dynamodb.bodies import join_lines
-from agent_memory.storage.dynamodb.calls import Calls
-from agent_memory.storage.dynamodb.cover import Span
-from agent_memory.storage.dynamodb.entries import RawSlice
-from agent_memory.storage.dynamodb.items import HEADER, Kind, LogItem, from_attributes
-from agent_memory.storage.dynamodb.lanes import Lane
-from agent_memory.storage.dynamodb.places import (
+from agent_memory.storage.dynamodb.lanes import Lane, Lanes
+from agent_memory.storage.dynamodb.listing import Lister
+from agent_memory.storage.dynamodb.log_end import ERASE_MS, Tail, next_floor, tombstone
+from agent_memory.storage.dynamodb.ranges import RawSlice, Span
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.summary_records import Records
+from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_layout import (
+    END,
+    HEADER,
     LOG,
+    PART,
+    PLACE_BYTES,
+    SUMMARY,
     TOKEN_BYTES,
+    Kind,
+    LogItem,
     Place,
+    from_attributes,
+    join_lines,
     last_place_at,
     log_key,
     prefix,
+    split_sort_key,
 )
-from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.summaries import Records
-from agent_memory.storage.dynamodb.tails import ERASE_MS, Tail, next_floor, tombstone
 from agent_memory.storage.dynamodb.writer import LogWriter, lost_every_race, part_keys
 
 logger: Final = logging.getLogger(__name__)
@@ -157,3 +165,71 @@ def _floor(tail: Tail, positions: Sequence[int], keep: int) -> int:
     if keep == 0:
         return tail.last
     return tail.floor if len(positions) < keep else positions[-keep] - 1
+
+
+_PART_KEYS: Final = ("pk", "sk", "at")
+
+
+@attrs.frozen
+class Purger:
+    """Removes dead chats and stray parts.
+
+    Args:
+        calls: requests to the table.
+        reader: reads the logs' ends.
+        lister: finds the chats.
+        lanes: what is known of the chats, to be forgotten with them.
+    """
+
+    calls: Calls
+    reader: LogReader
+    lister: Lister
+    lanes: Lanes
+
+    async def purge(self, age_ms: int) -> int:
+        """Remove chats that have been dead for so many milliseconds; return how many."""
+        purged = 0
+        for user_id in await self.lister.users():
+            key = await self.lister.key_after(user_id, None)
+            while key is not None:
+                purged += await self._purge_chat(key, age_ms)
+                key = await self.lister.key_after(user_id, key)
+            await self._purge_parts(user_id)
+        return purged
+
+    async def _purge_chat(self, key: ChatKey, age_ms: int) -> bool:
+        lane = self.lanes.of(key)
+        async with lane.lock:
+            tail = await self.reader.tail(key)
+            if tail.last > tail.floor or tail.at > self.reader.now() - age_ms:
+                return False
+            lane.tail = None
+            for kind in (PART, SUMMARY):
+                await self._delete(key, kind, ("pk", "sk"))
+            await self._delete(key, LOG, HEADER)
+            return True
+
+    async def _delete(self, key: ChatKey, kind: bytes, only: tuple[str, ...]) -> None:
+        stem = prefix(kind, key)
+        items = await self.calls.query(key.user_id, stem, stem + END, key=key, only=only).all()
+        # The newest item goes last: until then the floor is known, and a purge can go on.
+        await self.calls.delete_all(items[:-1], key)
+        await self.calls.delete_all(items[-1:], key)
+
+    async def _purge_parts(self, user_id: str) -> None:
+        """Remove parts that no item shows, once no append can be about to show them."""
+        pages = self.calls.query(user_id, PART, PART + END, only=_PART_KEYS)
+        before = self.reader.now() - ERASE_MS
+        shown: dict[tuple[ChatKey, bytes], bytes] = {}
+        while not pages.done:
+            for part in await pages.next():
+                key, rest = split_sort_key(user_id, part["sk"]["B"])
+                place, token = rest[:PLACE_BYTES], rest[PLACE_BYTES:][:TOKEN_BYTES]
+                if (key, place) not in shown:
+                    shown = {(key, place): await self._token_at(key, Place.from_bytes(place))}
+                if shown[key, place] != token and int(part["at"]["N"]) <= before:
+                    await self.calls.delete_all([part], key)
+
+    async def _token_at(self, key: ChatKey, place: Place) -> bytes:
+        item = await self.calls.get(log_key(key, place), key)
+        return b"" if item is None else bytes(item.get("token", {"B": b""})["B"])

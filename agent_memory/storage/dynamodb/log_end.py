@@ -9,14 +9,14 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
-from agent_memory.storage.dynamodb.items import (
+from agent_memory.storage.dynamodb.table_layout import (
     DIGEST_BYTES,
     Kind,
     LogItem,
+    Place,
     digests,
     newest_ids,
 )
-from agent_memory.storage.dynamodb.places import Place
 
 TRUST_MS: Final = 10 * 60 * 1000
 """How long a writer may rely on what it knows of a log's end, in milliseconds."""

@@ -1,18 +1,107 @@
-"""The items of a chat's log, as values and as DynamoDB attributes."""
+"""What lies in the table, and under which keys: log items, their bodies and parts.
+
+The partition key ``pk`` is the user id as it stands (a string). The sort key ``sk`` is binary:
+a letter for what it is, the session id, NUL, the agent id, NUL, and then
+
+- ``l`` (log): the position in 8 bytes and a slot in 4, both big-endian;
+- ``p`` (parts of a log item that is too big): the same, a token, and the part's number;
+- ``s`` (summary records): ``h`` for the head, or ``r``, number, token and the part's number.
+
+Ids hold no NUL, so no two chats share a key or a prefix, and the order of the bytes is the
+order of ``ChatKey``. The longest sort key is 535 bytes of the 1,024 that DynamoDB allows, the
+longest partition key 255 of 2,048.
+"""
 
 from __future__ import annotations
 
 import enum
 import hashlib
 import logging
-from collections.abc import Sequence
-from typing import Any, Final
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from agent_memory.errors import CorruptedRecordError
+from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
-from agent_memory.storage.dynamodb.places import PLACE_BYTES, Attributes, Place, log_key
+
+Attributes: TypeAlias = Mapping[str, Any]
+"""An item, or its key, as the low-level client takes and gives it."""
+
+LOG: Final = b"l"
+PART: Final = b"p"
+SUMMARY: Final = b"s"
+
+PLACE_BYTES: Final = 12
+TOKEN_BYTES: Final = 8
+END: Final = b"\xff" * (PLACE_BYTES + TOKEN_BYTES + 4)
+"""Sorts behind everything that follows a chat's prefix."""
+
+
+@attrs.frozen(order=True)
+class Place:
+    """A log item's place: the position of its first entry and, among equal ones, a slot.
+
+    Items without entries (a floor that rose) share the position of the entry to come and count
+    slots up; so every state of a log has exactly one next place, and two writers that know the
+    same state meet in it.
+    """
+
+    position: int
+    slot: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The place as part of a sort key."""
+        return self.position.to_bytes(8, "big") + self.slot.to_bytes(4, "big")
+
+    @classmethod
+    def from_bytes(cls, encoded: bytes) -> Place:
+        """The place that :meth:`to_bytes` wrote."""
+        return cls(int.from_bytes(encoded[:8], "big"), int.from_bytes(encoded[8:12], "big"))
+
+
+def last_place_at(position: int) -> Place:
+    """The highest place that shares a position."""
+    return Place(position, 2**32 - 1)
+
+
+def prefix(kind: bytes, key: ChatKey) -> bytes:
+    """What the sort keys of one kind of item of one chat begin with."""
+    return session_prefix(kind, key.session_id) + key.agent_id.encode() + b"\0"
+
+
+def session_prefix(kind: bytes, session_id: str) -> bytes:
+    """What the sort keys of one kind of item of one session begin with."""
+    return kind + session_id.encode() + b"\0"
+
+
+def item_key(user_id: str, sort: bytes) -> dict[str, Any]:
+    """The primary key of an item."""
+    return {"pk": {"S": user_id}, "sk": {"B": sort}}
+
+
+def log_key(key: ChatKey, place: Place) -> dict[str, Any]:
+    """The primary key of a log item."""
+    return item_key(key.user_id, prefix(LOG, key) + place.to_bytes())
+
+
+def part_prefix(key: ChatKey, place: Place, token: bytes = b"") -> bytes:
+    """What the sort keys of the parts of one log item begin with."""
+    return prefix(PART, key) + place.to_bytes() + token
+
+
+def part_key(key: ChatKey, place: Place, token: bytes, number: int) -> dict[str, Any]:
+    """The primary key of one part."""
+    sort = part_prefix(key, place, token) + number.to_bytes(4, "big")
+    return item_key(key.user_id, sort)
+
+
+def split_sort_key(user_id: str, sort: bytes) -> tuple[ChatKey, bytes]:
+    """Return the chat that an item belongs to, and what follows its prefix."""
+    session, agent, rest = sort[1:].split(b"\0", 2)
+    return ChatKey(user_id, session.decode(), agent.decode()), rest
+
 
 logger: Final = logging.getLogger(__name__)
 
@@ -197,3 +286,82 @@ def newest_ids(known: bytes, added: bytes) -> bytes:
     """Which hashes an item keeps: the newest 64, or all of its own if they are more."""
     kept = max(KNOWN_IDS * DIGEST_BYTES, len(added))
     return (known + added)[-kept:]
+
+
+ITEM_LIMIT: Final = 400_000
+"""The largest item in bytes, names and values together: AWS's 400 KB, read narrowly, as
+emulators do and as leaves room for what AWS counts without telling.
+
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+"""
+
+PART_ROOM: Final = ITEM_LIMIT * 3 // 4 - 2048
+"""Bytes of content in a part. Its key and fields take less than 2 KB. The quarter is left for
+emulators, which count binary content as the base64 text that it is on its way."""
+
+MAX_PARTS: Final = 350
+"""So many parts at most; an append holds at most this times :data:`PART_ROOM` compressed."""
+
+MAX_BODY: Final = MAX_PARTS * PART_ROOM
+"""The largest compressed body in bytes, about 100 MB."""
+
+
+@attrs.frozen
+class Body:
+    """One of three: `text` as it is, `zipped` in one piece, or `parts` to be joined."""
+
+    text: str | None = None
+    zipped: bytes | None = None
+    parts: Sequence[bytes] = ()
+
+
+def join_lines(texts: Sequence[str]) -> str:
+    """The text of a batch. The codec escapes newlines, so that they may separate entries."""
+    return "\n".join(texts)
+
+
+def pack(text: str, room: int) -> Body:
+    """Choose the plainest form of a body that fits.
+
+    Args:
+        text: what is to be stored.
+        room: bytes that are left in the item itself.
+
+    Raises:
+        MessageTooLargeError: it exceeds :data:`MAX_BODY` even compressed.
+    """
+    plain = text.encode()
+    if len(plain) <= room:
+        return Body(text=text)
+    content = zlib.compress(plain)
+    if len(content) <= room * 3 // 4:
+        return Body(zipped=content)
+    if len(content) > MAX_BODY:
+        raise MessageTooLargeError(
+            f"{len(plain):,} bytes in one save are {len(content):,} when compressed; a DynamoDB "
+            f"item holds 400 KB, and one save may fill {MAX_PARTS} of them ({MAX_BODY:,} bytes). "
+            "Save in several calls, or keep large files elsewhere and store their address"
+        )
+    return Body(parts=split(content))
+
+
+def split(content: bytes, room: int = PART_ROOM) -> list[bytes]:
+    """Cut bytes into pieces of at most `room` bytes."""
+    return [content[start : start + room] for start in range(0, len(content), room)]
+
+
+def zipped(text: str) -> bytes:
+    """Return a text compressed."""
+    return zlib.compress(text.encode())
+
+
+def unpack(content: bytes) -> str:
+    """Return the text of a compressed body.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        return zlib.decompress(content).decode()
+    except zlib.error as error:
+        raise ValueError(f"damaged body: {error}") from error

@@ -13,19 +13,22 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.codec import decode_record, encode_record
-from agent_memory.storage.dynamodb.bodies import split, unpack, zipped
-from agent_memory.storage.dynamodb.calls import Calls
-from agent_memory.storage.dynamodb.items import LAYOUT, check_version
-from agent_memory.storage.dynamodb.places import (
+from agent_memory.storage.dynamodb.log_end import ERASE_MS
+from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_layout import (
     END,
+    LAYOUT,
     SUMMARY,
     TOKEN_BYTES,
     Attributes,
+    check_version,
     item_key,
     prefix,
+    split,
+    unpack,
+    zipped,
 )
-from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.tails import ERASE_MS
 
 _KEYS: Final = ("pk", "sk", "floor")
 
