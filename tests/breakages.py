@@ -10,9 +10,10 @@ occurs once in a file, and names the few quick tests of which at least one must 
     new = '''broken text'''
     tests = ["tests/storage/file/test_file.py::test_x", "tests/test_ids.py -k order"]
 
-The checkout is never touched. The named tests run first on an unbroken copy: what fails there
-proves nothing. A breakage under which the tests hang is caught only if a test fails by its own
-time-out; when the limit for a whole entry ends the run, no test has failed.
+The checkout is never touched. At the end the tests that have failed run on an unbroken copy: what
+fails there too proves nothing. Tests that are left to `make matrix` run as well. A breakage under
+which the tests hang is caught only if a test fails by its own time-out; when the limit for a whole
+entry ends the run, no test has failed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import importlib.util
 import json
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
@@ -32,17 +34,25 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path("tests", "breakages")
-OUTCOMES = "BREAKAGES_OUTCOMES"
-SECONDS = 300
+REQUEST, OUTCOMES = "BREAKAGES_REQUEST", "BREAKAGES_OUTCOMES"
+SECONDS = 600
+# Start-up dominates; langsmith comes with LangChain, and its plugin takes a second. An entry may
+# name tests that only `make matrix` runs, but they need not make as many random examples.
+OPTIONS = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]
+OPTIONS += ["-p", "breakages", "--matrix", "--examples=test"]
 NOT_COPIED = shutil.ignore_patterns(".*", "dist", "build", "node_modules")
+
+_T = TypeVar("_T")
 
 
 class TableError(Exception):
@@ -107,7 +117,76 @@ def stale(breakage: Breakage, root: Path) -> str:
 
 
 def _split(selection: str) -> list[str]:
+    """``FILE``, ``FILE::TEST``, or one of these with ``-k`` and words."""
     return shlex.split(selection)
+
+
+# ----------------------------------------------------------- what the runs of pytest are told
+# This module is also a plugin of the pytest it runs: it picks the tests, and notes what they do.
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run of pytest is for; it reads this from a file.
+
+    Args:
+        selections: the tests, as entries name them.
+        only: the ids of those to run; otherwise all that are selected.
+    """
+
+    selections: tuple[str, ...]
+    only: tuple[str, ...] | None = None
+
+    def files(self) -> list[str]:
+        """Files alone: one name that is not there would end a run of all the others."""
+        return sorted({_split(name)[0].partition("::")[0] for name in self.selections})
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    request = Request(**json.loads(os.environ[REQUEST]))
+    chosen = {}
+    for selection in request.selections:
+        found = [item for item in items if is_selected(item, selection)]
+        chosen.update((item.nodeid, item) for item in found)
+        if not found:
+            _note("missing", selection)
+    if request.only is not None:
+        chosen = {test: item for test, item in chosen.items() if test in request.only}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+    items[:] = chosen.values()
+
+
+def is_selected(item, selection: str) -> bool:
+    """Whether ``FILE``, ``FILE::TEST`` or ``FILE::TEST -k WORDS`` means a test."""
+    name, *options = _split(selection)
+    if item.nodeid != name and not item.nodeid.startswith((f"{name}::", f"{name}[")):
+        return False
+    if not options:
+        return True
+    return _has_words(item, options[1])
+
+
+def _has_words(item, expression: str) -> bool:
+    names = "\n".join(node.name for node in item.listchain() if ".py" in node.nodeid).casefold()
+
+    def found(word: re.Match[str]) -> str:
+        text = word.group()
+        return text if text in ("and", "or", "not") else str(text.casefold() in names)
+
+    return bool(eval(re.sub(r"[^\s()]+", found, expression)))  # "True and not False"
+
+
+def pytest_runtest_logreport(report) -> None:
+    if report.passed and report.when != "call":
+        return
+    _note(report.outcome, report.nodeid)
+    if report.failed and "pytest-timeout" in report.longreprtext:
+        _note("timed_out", report.nodeid)
+
+
+def _note(kind: str, text: str) -> None:
+    with open(os.environ[OUTCOMES], "a", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(json.dumps([kind, text]) + "\n")
 
 
 # ------------------------------------------------------------------------- one run of pytest
@@ -115,23 +194,15 @@ def _split(selection: str) -> list[str]:
 
 @dataclass
 class Outcomes:
-    """What a run of pytest came to: test ids, and its output."""
+    """What a run of pytest came to: test ids, selections that mean no test, and its output."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    timed_out: bool = False
+    timed_out: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     hung: bool = False
     output: str = ""
-
-
-def pytest_runtest_logreport(report) -> None:
-    """Note each outcome in a file: this module is also a plugin of the pytest it runs."""
-    if report.passed and report.when != "call":
-        return
-    timed_out = report.failed and "pytest-timeout" in report.longreprtext
-    with open(os.environ[OUTCOMES], "a", encoding="utf-8") as file:  # noqa: PTH123
-        file.write(json.dumps([report.outcome, report.nodeid, timed_out]) + "\n")
 
 
 class Pytest:
@@ -142,29 +213,29 @@ class Pytest:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, copy: Path, *arguments: str, seconds: float | None = None) -> Outcomes:
+    def run(
+        self, copy: Path, request: Request, *options: str, seconds: float | None = None
+    ) -> Outcomes:
         with tempfile.TemporaryDirectory(prefix="breakages-") as directory:
             log = Path(directory, "outcomes")
             log.touch()
-            outcomes = self._run(copy, arguments, log, seconds)
+            told = {REQUEST: json.dumps(asdict(request)), OUTCOMES: str(log)}
+            outcomes = self._run(copy, [*options, *request.files()], told, seconds)
             for line in log.read_text(encoding="utf-8").splitlines():
-                outcome, test, timed_out = json.loads(line)
-                getattr(outcomes, outcome).append(test)
-                outcomes.timed_out |= timed_out
+                kind, text = json.loads(line)
+                getattr(outcomes, kind).append(text)
         return outcomes
 
     def _run(
-        self, copy: Path, arguments: tuple[str, ...], log: Path, seconds: float | None
+        self, copy: Path, arguments: list[str], told: dict[str, str], seconds: float | None
     ) -> Outcomes:
-        # Start-up dominates; langsmith comes with LangChain, and its plugin takes a second.
-        options = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin")
         with self._lock:
             if self._stopped:
                 return Outcomes(output="interrupted")
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *options, "-p", "breakages", *arguments],
+                [sys.executable, "-m", "pytest", *OPTIONS, *arguments],
                 cwd=copy,
-                env=environment(copy) | {OUTCOMES: str(log)},
+                env=environment(copy) | told,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -200,7 +271,7 @@ def environment(copy: Path) -> dict[str, str]:
     With CI hypothesis tries the same examples every time; the tests named are quick ones.
     """
     paths = os.pathsep.join((str(copy), str(copy / "tests")))
-    return {**os.environ, "PYTHONPATH": paths, "CI": "1", "PYTEST_TIMEOUT": "60"}
+    return {**os.environ, "PYTHONPATH": paths, "CI": "1", "PYTEST_TIMEOUT": "120"}
 
 
 # ------------------------------------------------------------------------------------ copies
@@ -242,116 +313,63 @@ CAUGHT, SURVIVED, STALE, SKIPPED = "caught", "SURVIVED", "STALE", "skipped"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a breakage, with the words for it."""
+    """What became of a breakage, with the words for it.
+
+    Args:
+        outcome: one of the four.
+        because: the words.
+        output: pytest's.
+        noticed_by: the id of the test that failed.
+    """
 
     outcome: str
     because: str = ""
     output: str = ""
-
-
-class Baseline:
-    """What the named tests say about the unbroken project."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, Outcomes] = {}
-
-    def note(self, selection: str, outcomes: Outcomes) -> None:
-        self._found[selection] = outcomes
-
-    def trouble(self, breakage: Breakage) -> Verdict | None:
-        """Why an entry is not worth a run: its tests fail unbroken, are none, or are skipped."""
-        all_found = [(selection, self._found[selection]) for selection in breakage.tests]
-        for selection, found in all_found:
-            if found.failed or found.hung:
-                return Verdict(STALE, f"fails without the breakage too: {selection}", found.output)
-            if not found.passed and not found.skipped:
-                return Verdict(STALE, f"there is no such test: {selection}", found.output)
-        if not any(found.passed for _, found in all_found):
-            return Verdict(SKIPPED, "its tests are skipped on this machine")
-        return None
-
-
-def take_baseline(
-    pytest: Pytest, pool: ThreadPoolExecutor, where: list[Path], chosen: Iterable[Breakage]
-) -> Baseline:
-    """Run every named test once, in few runs: one a copy, and one for each ``-k``."""
-    baseline = Baseline()
-    selections = sorted({name for breakage in chosen for name in breakage.tests})
-    plain = [name for name in selections if len(_split(name)) == 1]
-    free = _queue(where)
-    together = [plain[number :: len(where)] for number in range(len(where))]
-    asked = [names for names in together if names]
-    asked += [[name] for name in selections if len(_split(name)) > 1]
-    runs = {pool.submit(_in_copy, free, _run_together(pytest, names)): names for names in asked}
-    for run in as_completed(runs):
-        for name, outcomes in run.result().items():
-            baseline.note(name, outcomes)
-    return baseline
-
-
-def _run_together(pytest: Pytest, names: list[str]) -> Callable[[Path], dict[str, Outcomes]]:
-    def run(copy: Path) -> dict[str, Outcomes]:
-        outcomes = pytest.run(copy, *(part for name in names for part in _split(name)))
-        if len(names) == 1:
-            return {names[0]: outcomes}
-        if outcomes.hung or not outcomes.passed + outcomes.failed + outcomes.skipped:
-            # One name that pytest does not find ends the run of all of them.
-            return {name: pytest.run(copy, *_split(name)) for name in names}
-        return {name: _only(outcomes, _split(name)[0]) for name in names}
-
-    return run
-
-
-def _only(outcomes: Outcomes, name: str) -> Outcomes:
-    def those(tests: list[str]) -> list[str]:
-        return [
-            test
-            for test in tests
-            if test == name or test.startswith((f"{name}::", f"{name}[", f"{name}/"))
-        ]
-
-    found = Outcomes(those(outcomes.passed), those(outcomes.failed), those(outcomes.skipped))
-    found.output = outcomes.output if found.failed or not found.passed else ""
-    return found
+    noticed_by: str = ""
 
 
 def attempt(pytest: Pytest, breakage: Breakage, copy: Path, seconds: float) -> Verdict:
     """Run an entry's tests with its breakage."""
-    together = [_split(name)[0] for name in breakage.tests if len(_split(name)) == 1]
-    others = [_split(name) for name in breakage.tests if len(_split(name)) > 1]
-    verdict = Verdict(SURVIVED, "no test failed")
     with broken(breakage, copy):
-        for arguments in ([together] if together else []) + others:
-            outcomes = pytest.run(copy, "-x", *arguments, seconds=seconds)
-            if outcomes.failed:
-                how = ", by its time-out" if outcomes.timed_out else ""
-                return Verdict(CAUGHT, f"{outcomes.failed[0]}{how}")
-            if outcomes.hung:
-                verdict = Verdict(SURVIVED, "the tests hang, and none fails", outcomes.output)
-            elif not outcomes.passed + outcomes.skipped:
-                return Verdict(STALE, "the tests cannot even be imported", outcomes.output)
-    return verdict
+        outcomes = pytest.run(copy, Request(breakage.tests), "-x", seconds=seconds)
+    if outcomes.failed:
+        test = outcomes.failed[0]
+        how = ", by its time-out" if outcomes.timed_out else ""
+        return Verdict(CAUGHT, f"{test}{how}", noticed_by=test)
+    if outcomes.hung:
+        return Verdict(SURVIVED, "the tests hang, and none fails", outcomes.output)
+    if outcomes.passed:
+        return Verdict(SURVIVED, "no test failed", outcomes.output)
+    if outcomes.skipped:
+        return Verdict(SKIPPED, "its tests are skipped on this machine")
+    return Verdict(STALE, "the tests cannot even be imported", outcomes.output)
 
 
-def _queue(where: list[Path]) -> queue.SimpleQueue[Path]:
-    free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-    for copy in where:
-        free.put(copy)
-    return free
+def without_breakage(
+    pytest: Pytest, copy: Path, tried: list[tuple[Breakage, Verdict]]
+) -> Iterator[tuple[Breakage, Verdict]]:
+    """Entries that prove nothing: a test that failed fails unbroken too, or there is none.
 
-
-def _in_copy(free: queue.SimpleQueue[Path], work):
-    copy = free.get()
-    try:
-        return work(copy)
-    finally:
-        free.put(copy)
+    One run for all of them, of the tests that have failed alone.
+    """
+    selections = sorted({name for breakage, _ in tried for name in breakage.tests})
+    only = sorted({verdict.noticed_by for _, verdict in tried if verdict.noticed_by})
+    outcomes = pytest.run(
+        copy, Request(tuple(selections), tuple(only)), "--continue-on-collection-errors"
+    )
+    for breakage, verdict in tried:
+        missing = [name for name in breakage.tests if name in outcomes.missing]
+        if missing:
+            yield breakage, Verdict(STALE, f"there is no such test: {missing[0]}", outcomes.output)
+        elif verdict.noticed_by and verdict.noticed_by not in outcomes.passed:
+            because = f"fails without the breakage too: {verdict.noticed_by}"
+            yield breakage, Verdict(STALE, because, outcomes.output)
 
 
 def try_all(
     root: Path, chosen: list[Breakage], *, jobs: int, seconds: float
 ) -> Iterator[tuple[Breakage, Verdict]]:
-    """Try the entries, `jobs` at a time; gives them as they end."""
+    """Try the entries, `jobs` at a time; gives them as they end, and at last what was wrong."""
     pytest, fitting = Pytest(), []
     for breakage in chosen:
         if why := stale(breakage, root):
@@ -359,8 +377,22 @@ def try_all(
         else:
             fitting.append(breakage)
     with copies(root, jobs) as where, ThreadPoolExecutor(jobs) as pool:
+        free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for copy in where:
+            free.put(copy)
+
+        def in_copy(work: Callable[[Path], _T]) -> Future[_T]:
+            def run() -> _T:
+                copy = free.get()
+                try:
+                    return work(copy)
+                finally:
+                    free.put(copy)
+
+            return pool.submit(run)
+
         try:
-            yield from _try_fitting(pytest, pool, where, fitting, seconds)
+            yield from _try_fitting(pytest, in_copy, fitting, jobs, seconds)
         finally:
             pytest.stop()
             pool.shutdown(cancel_futures=True)
@@ -368,20 +400,26 @@ def try_all(
 
 def _try_fitting(
     pytest: Pytest,
-    pool: ThreadPoolExecutor,
-    where: list[Path],
+    in_copy: Callable[[Callable[[Path], _T]], Future[_T]],
     fitting: list[Breakage],
+    jobs: int,
     seconds: float,
 ) -> Iterator[tuple[Breakage, Verdict]]:
-    baseline, free, runs = take_baseline(pytest, pool, where, fitting), _queue(where), {}
-    for breakage in fitting:
-        if trouble := baseline.trouble(breakage):
-            yield breakage, trouble
-        else:
-            work = partial(attempt, pytest, breakage, seconds=seconds)
-            runs[pool.submit(_in_copy, free, work)] = breakage
+    tried = []
+    runs = {
+        in_copy(partial(attempt, pytest, breakage, seconds=seconds)): breakage
+        for breakage in fitting
+    }
     for run in as_completed(runs):
-        yield runs[run], run.result()
+        tried.append((runs[run], run.result()))
+        yield tried[-1]
+    shares = [share for number in range(jobs) if (share := tried[number::jobs])]
+    checks = [
+        in_copy(lambda copy, share=share: list(without_breakage(pytest, copy, share)))
+        for share in shares
+    ]
+    for check in as_completed(checks):
+        yield from check.result()
 
 
 # ------------------------------------------------------------------------------- the command
@@ -398,19 +436,29 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         print("no entry has such a name", file=sys.stderr)
         return 1
-    started, verdicts = time.monotonic(), []
-    print(f"{len(chosen)} breakages; first their tests without them", flush=True)
+    started, verdicts = time.monotonic(), {}
+    print(f"{len(chosen)} breakages; the tests that notice them run without them at last")
     tried = try_all(ROOT, chosen, jobs=min(asked.jobs, len(chosen)), seconds=asked.timeout)
-    for number, (breakage, verdict) in enumerate(tried, start=1):
-        verdicts.append(verdict)
+    for breakage, verdict in tried:
+        verdicts[breakage] = verdict
         words = f" ({verdict.because})" if verdict.because else ""
-        print(f"[{number}/{len(chosen)}] {verdict.outcome} {breakage}{words}", flush=True)
+        count = f"[{len(verdicts)}/{len(chosen)}]"
+        print(f"{count} {verdict.outcome} {breakage}{words}", flush=True)
         if asked.verbose and verdict.outcome in (SURVIVED, STALE):
             print(verdict.output)
-    counted = {name: sum(verdict.outcome == name for verdict in verdicts) for name in _WORDS}
-    summary = ", ".join(f"{count} {_WORDS[name]}" for name, count in counted.items() if count)
-    print(f"{summary} in {time.monotonic() - started:.0f} s")
-    return 1 if counted[SURVIVED] or counted[STALE] else 0
+    _print_summary(verdicts)
+    print(f" in {time.monotonic() - started:.0f} s")
+    return 1 if any(one.outcome in (SURVIVED, STALE) for one in verdicts.values()) else 0
+
+
+def _print_summary(verdicts: dict[Breakage, Verdict]) -> None:
+    """What needs somebody's attention, and how many there are of each kind."""
+    for breakage, verdict in verdicts.items():
+        if verdict.outcome in (SURVIVED, STALE):
+            print(f"{verdict.outcome} {breakage} ({verdict.because}): {', '.join(breakage.tests)}")
+    counted = Counter(verdict.outcome for verdict in verdicts.values())
+    counts = [f"{counted[name]} {word}" for name, word in _WORDS.items() if counted[name]]
+    print(", ".join(counts), end="")
 
 
 _WORDS = {CAUGHT: "caught", SURVIVED: "survived", STALE: "stale", SKIPPED: "skipped"}

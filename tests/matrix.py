@@ -22,6 +22,9 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption(
         "--matrix", action="store_true", help="every test on every engine; what `make matrix` runs"
     )
+    parser.addoption(
+        "--examples", choices=EXAMPLES, help="as many random examples as this run makes"
+    )
 
 
 def configure(config: pytest.Config) -> None:
@@ -37,7 +40,8 @@ def configure(config: pytest.Config) -> None:
             derandomize="CI" in os.environ,
             suppress_health_check=[HealthCheck.too_slow],
         )
-    settings.load_profile("matrix" if config.getoption("--matrix") else "test")
+    run = "matrix" if config.getoption("--matrix") else "test"
+    settings.load_profile(config.getoption("--examples") or run)
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -28,8 +28,20 @@ def test_total():
 def test_nothing():
     pass
 
+def test_matrix_only():
+    assert total([1]) == 1
+
 def test_known_failure():
     assert total([]) == 1
+"""
+CONFTEST = """
+def pytest_addoption(parser):
+    parser.addoption("--matrix", action="store_true")
+    parser.addoption("--examples")
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--matrix"):
+        items[:] = [item for item in items if "matrix" not in item.name]
 """
 ENTRY = """
 [[breakage]]
@@ -52,6 +64,7 @@ def project(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (tmp_path / "sums.py").write_text(TEXT)
     (tmp_path / "tests" / "test_sums.py").write_text(TESTS)
+    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST)
     return tmp_path
 
 
@@ -74,11 +87,13 @@ class TestTheCommand:
             project,
             entry("off by one", "+ 0", "+ 1"),
             entry("empty", "sum(numbers)", "0", " -k 'total and not known'"),
+            entry("twice", "+ 0", "+ sum(numbers)", " -k ONLY"),
         )
         assert code == 0
         assert "caught sums: off by one (tests/test_sums.py::test_total)" in output
         assert "caught sums: empty (tests/test_sums.py::test_total)" in output
-        assert "2 caught in " in output
+        assert "caught sums: twice (tests/test_sums.py::test_matrix_only)" in output
+        assert "3 caught in " in output
 
     def test_a_survivor_is_reported(self, project):
         code, output = run(
@@ -89,6 +104,7 @@ class TestTheCommand:
         assert code == 1
         assert "SURVIVED sums: smallest (no test failed)" in output
         assert "SURVIVED sums: other tests (no test failed)" in output
+        assert output.count("SURVIVED sums: other tests") == 2  # once more at the end
         assert "2 survived in " in output
 
     def test_an_entry_that_proves_nothing_is_stale(self, project):
@@ -101,7 +117,7 @@ class TestTheCommand:
             "there is no such test: tests/test_sums.py -k gone": ("+ 0", "+ 1", " -k gone"),
             "the tests cannot even be imported": ("def total", "raise ImportError\n\ndef total"),
             "fails without the breakage too: tests/test_sums.py::test_known_failure": (
-                *("+ 0", "+ 1"),
+                *("+ 0", "+ 2"),
                 "::test_known_failure",
             ),
         }
