@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
+import runpy
+import subprocess
 import sys
+import traceback
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -37,22 +43,46 @@ def calls_clock(request):
                        "choices": [choice], "usage": usage})  # fmt: skip
 
 
-async def ask(server, chats, question):
+EXAMPLE = ROOT / "examples/agent_loop.py"
+
+
+async def ask(server, chats, question, run=None):
     """Run the example, without a key if there is no server; give its exit code and output."""
     environment = {**os.environ, "CHATS": str(chats), "PYTHONPATH": str(ROOT)}
     environment.pop("OPENAI_API_KEY", None)
     if server is not None:
         environment |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(ROOT / "examples/agent_loop.py"),
-        question,
+    return await asyncio.to_thread(run or run_here, question, environment)
+
+
+def run_here(question, environment):
+    """Run it in this process, which has imported what it needs."""
+    output, code = io.StringIO(), 0
+    with (
+        mock.patch.dict(os.environ, environment, clear=True),
+        mock.patch("sys.argv", [str(EXAMPLE), question]),
+        mock.patch("sys.path", [str(EXAMPLE.parent), *sys.path]),
+        contextlib.redirect_stdout(output),
+    ):
+        try:
+            runpy.run_path(str(EXAMPLE), run_name="__main__")
+        except Exception:  # noqa: BLE001  (what Python itself would print)
+            traceback.print_exc(file=output)
+            code = 1
+    return code, output.getvalue()
+
+
+def run_apart(question, environment):
+    """Run it as its reader does, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), question],
         env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
     )
-    printed, _ = await process.communicate()
-    return process.returncode, printed.decode()
+    return done.returncode, done.stdout
 
 
 def test_the_agent_loop_is_short():
@@ -67,7 +97,7 @@ async def test_the_agent_loop_calls_tools_and_remembers(server, tmp_path):
     server.script(calls_clock, scripted.answer("It is noon."), scripted.answer("You asked."))
     code, printed = await ask(server, chats, "What time is it?")
     assert (code, printed.splitlines()[0]) == (0, "It is noon.")
-    code, printed = await ask(server, chats, "What did I ask?")
+    code, printed = await ask(server, chats, "What did I ask?", run_apart)
     assert (code, printed.splitlines()[0]) == (0, "You asked.")
     sent = server.requests[-1].body["messages"]
     assert [message["role"] for message in sent] == [

@@ -50,6 +50,18 @@ def result_of(capsys):
     return result_of
 
 
+@pytest.fixture
+def shown(capsys):
+    """The demo's exit code and outputs, run in this process, with nobody at the terminal."""
+
+    def shown(*arguments: str):
+        exit_code = run_here(["demo", *arguments])
+        output = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, exit_code, output.out, output.err)
+
+    return shown
+
+
 def test_the_demo_shows_and_proves(tmp_path):
     """Without options: sizes, the summary, the proof, a progress bar beside the output, exit 0."""
     done = run("demo", TMPDIR=str(tmp_path))
@@ -125,9 +137,9 @@ def test_any_store(result_of, url, tmp_path):
     assert first["reopened"] is (str(tmp_path) in url)
 
 
-def test_postgresql(postgres_url):
+def test_postgresql(postgres_url, shown):
     """On a server the demo works too, and shows its URL without the password."""
-    done = run("demo", "--store", postgres_url)
+    done = shown("--store", postgres_url)
     assert (done.returncode, done.stdout.count("OK ")) == (0, 3)
     password = re.search(r"://[^:/@]*:([^@]+)@", postgres_url)
     assert password is None or password[1] not in done.stdout + done.stderr
@@ -155,9 +167,9 @@ def test_escape_sequences_are_shown_and_never_obeyed(tmp_path):
     assert "\u202e" not in done.stdout
 
 
-def test_escape_sequences_for_machines(tmp_path):
+def test_escape_sequences_for_machines(tmp_path, shown):
     """JSON holds the content as it is, escaped."""
-    done = run("demo", "--json", "--input", str(hostile(tmp_path)))
+    done = shown("--json", "--input", str(hostile(tmp_path)))
     assert not CONTROL.search(done.stdout)
     assert "\x1b[2J" in json.loads(done.stdout)["conversations"][0]["summary"]
 
@@ -197,12 +209,12 @@ def test_an_error_is_one_line(arguments, exit_code, told, capsys):
     assert not re.search("Traceback|unexpected|hunter2", output.err)
 
 
-def test_a_hostile_error_is_one_line(tmp_path):
+def test_a_hostile_error_is_one_line(tmp_path, shown):
     """What an error quotes of a file cannot command the terminal or fill it with lines."""
     file = tmp_path / "bad.jsonl"
     role = "\x1b[2J\nrobot"
     file.write_text(json.dumps({"id": "a", "messages": [{"role": role, "content": ""}]}))
-    done = run("demo", "--input", str(file))
+    done = shown("--input", str(file))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert not CONTROL.search(done.stderr.removesuffix("\n"))
@@ -267,29 +279,27 @@ def test_help(arguments, capsys):
     assert "agent-memory" in output.out
 
 
-def test_a_bug_is_told_in_one_line_too():
+def test_a_bug_is_told_in_one_line_too(shown, monkeypatch):
     """An error nobody expected names itself in one line; a variable brings the traceback."""
-    code = (
-        "import agent_memory.cli.demo as demo\n"
-        "def fail(): raise KeyError('x')\n"
-        "demo.demo_conversation = fail\n"
-        "from agent_memory.cli import main; main()"
-    )
-    quiet, loud = run("demo", code=code), run("demo", code=code, AGENT_MEMORY_DEBUG="1")
+
+    def fail(*_arguments, **_options):
+        raise KeyError("x")
+
+    monkeypatch.setattr("agent_memory.cli.demo.demo_conversation", fail)
+    quiet = shown()
+    monkeypatch.setenv("AGENT_MEMORY_DEBUG", "1")
+    loud = shown()
     assert (quiet.returncode, loud.returncode) == (1, 1)
     assert quiet.stderr.startswith("agent-memory: unexpected KeyError")
     assert len(quiet.stderr.splitlines()) == 1
     assert "Traceback" in loud.stderr
 
 
-def test_a_broken_promise_ends_with_exit_code_1():
+def test_a_broken_promise_ends_with_exit_code_1(shown, monkeypatch):
     """Were a view to split an exchange, the demo would say so and fail."""
-    code = (
-        "from agent_memory.cli.watching import ViewWatch\n"
-        "ViewWatch.split_exchanges = lambda watch, view: ['torn']\n"
-        "from agent_memory.cli import main; main()"
-    )
-    done = run("demo", code=code)
+    watch = "agent_memory.cli.watching.ViewWatch.split_exchanges"
+    monkeypatch.setattr(watch, lambda _watch, _view: ["torn"])
+    done = shown()
     assert done.returncode == 1
     assert "BROKEN  demo-skerrow-census, after message 1: torn" in done.stdout
     assert "OK " not in done.stdout
