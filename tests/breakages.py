@@ -47,9 +47,9 @@ TABLES = Path("tests", "breakages")
 REQUEST, OUTCOMES = "BREAKAGES_REQUEST", "BREAKAGES_OUTCOMES"
 SECONDS = 600
 # Start-up dominates; langsmith comes with LangChain, and its plugin takes a second. An entry may
-# name tests that only `make matrix` runs, but they need not make as many random examples.
+# name tests that only `make matrix` runs, but they need not repeat things as often.
 OPTIONS = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]
-OPTIONS += ["-p", "breakages", "--matrix", "--examples=test"]
+OPTIONS += ["-p", "breakages", "--matrix", "--counts=test"]
 NOT_COPIED = shutil.ignore_patterns(".*", "dist", "build", "node_modules")
 
 _T = TypeVar("_T")

@@ -5,6 +5,8 @@
 (of the contract: those about order, ids, sizes, locks, races), which always run.
 
 A test that is named (``FILE::TEST``) runs in any case.
+
+Where a test repeats something, the matrix repeats it more often: ``COUNTS``.
 """
 
 from __future__ import annotations
@@ -14,8 +16,12 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from agent_memory.testing.contract.base import ContractBase
+
 MARKER = "matrix(but=ATTRIBUTE): left to `make matrix`, unless the function has the attribute"
 EXAMPLES = {"test": 25, "matrix": 200}
+COUNTS = {"saves_in_a_row": 200, "saves_per_process": 50, "cancelled_steps": 20}
+"""What the contract does so often in `make test`; in the matrix it takes its own counts."""
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -23,12 +29,12 @@ def add_option(parser: pytest.Parser) -> None:
         "--matrix", action="store_true", help="every test on every engine; what `make matrix` runs"
     )
     parser.addoption(
-        "--examples", choices=EXAMPLES, help="as many random examples as this run makes"
+        "--counts", choices=EXAMPLES, help="random examples and repetitions as in this run"
     )
 
 
 def configure(config: pytest.Config) -> None:
-    """Register the marker, and have hypothesis make as many examples as the run is for."""
+    """Register the marker, and have tests repeat things as often as the run is for."""
     config.addinivalue_line("markers", MARKER)
     # No deadlines: what a test takes says more about the machine than about the code. In CI the
     # examples are the same every time; everywhere else the search goes on.
@@ -40,8 +46,11 @@ def configure(config: pytest.Config) -> None:
             derandomize="CI" in os.environ,
             suppress_health_check=[HealthCheck.too_slow],
         )
-    run = "matrix" if config.getoption("--matrix") else "test"
-    settings.load_profile(config.getoption("--examples") or run)
+    run = config.getoption("--counts") or ("matrix" if config.getoption("--matrix") else "test")
+    settings.load_profile(run)
+    if run == "test":
+        for name, count in COUNTS.items():
+            setattr(ContractBase, name, count)
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

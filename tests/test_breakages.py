@@ -37,7 +37,7 @@ def test_known_failure():
 CONFTEST = """
 def pytest_addoption(parser):
     parser.addoption("--matrix", action="store_true")
-    parser.addoption("--examples")
+    parser.addoption("--counts")
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--matrix"):

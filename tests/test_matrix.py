@@ -72,7 +72,9 @@ def test_the_contract_says_which_of_its_tests_differ_by_engine():
     assert {test.__module__ for test in marked} == themes
 
 
-def test_random_tests_make_more_examples_in_the_matrix(pytestconfig):
-    """25 in every run, 200 in the matrix."""
-    expected = 200 if pytestconfig.getoption("--matrix") else 25
-    assert settings.default.max_examples == expected
+def test_the_matrix_repeats_things_more_often(pytestconfig):
+    """25 random examples and 200 saves in a row in every run, 200 and 1,000 in the matrix."""
+    run = pytestconfig.getoption("--counts")
+    full = run == "matrix" or (run is None and pytestconfig.getoption("--matrix"))
+    assert settings.default.max_examples == (200 if full else 25)
+    assert ChatStorageTests.saves_in_a_row == (1_000 if full else 200)

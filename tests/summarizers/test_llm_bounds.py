@@ -112,7 +112,20 @@ _AIRLINE = Path(__file__).parents[3] / "shared/data/airline.jsonl"
 
 
 @pytest.mark.skipif(not _AIRLINE.exists(), reason="../shared/data/airline.jsonl is absent")
-@pytest.mark.parametrize("shape", ["openai", "anthropic", "bedrock"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        ("chat", "bedrock"),
+        *(
+            pytest.param(api, shape, marks=pytest.mark.matrix)
+            for api, shape in (
+                *(("chat", "openai"), ("chat", "anthropic")),
+                *(("responses", "openai"), ("responses", "anthropic"), ("responses", "bedrock")),
+            )
+        ),
+    ],
+    indirect=["make"],
+)
 async def test_real_conversations_in_three_shapes(server, make, shape):
     """Real chats with tool calls: what is kept is raw and whole, and the usage adds up."""
     spent = Usage()

@@ -100,7 +100,20 @@ async def test_the_extractive_summarizer_stands_in(server, make):
 
 
 @pytest.mark.skipif(not _AIRLINE.exists(), reason="../shared/data/airline.jsonl is absent")
-@pytest.mark.parametrize("shape", ["openai", "anthropic", "bedrock"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        ("chat", "bedrock"),
+        *(
+            pytest.param(api, shape, marks=pytest.mark.matrix)
+            for api, shape in (
+                *(("chat", "openai"), ("chat", "anthropic")),
+                *(("responses", "openai"), ("responses", "anthropic"), ("responses", "bedrock")),
+            )
+        ),
+    ],
+    indirect=["make"],
+)
 async def test_real_conversations_in_three_shapes(server, make, shape):
     """Views stay valid, every message is shown or covered, and the usage adds up."""
     spent = Usage()

@@ -11,8 +11,8 @@ from agent_memory import LLMSummarizer
 from agent_memory.messages import ConversationMessage
 from agent_memory.models.base import ContextOverflowError
 
-_MESSAGES = 20_000
-_MOST = 5_000
+_MESSAGES = 6_000
+_MOST = 1_500
 """Calls of Python functions in one step of the loop: far fewer than there are messages."""
 
 
@@ -65,7 +65,7 @@ def test_c104_what_is_counted_is_the_work_of_a_step():
 
 @pytest.mark.parametrize("how", ["object", "function", "too long for the window"])
 def test_c104_a_long_history_does_not_block_the_loop(how):
-    """Dividing, telling and counting 20,000 messages is not done in the loop."""
+    """Dividing, telling and counting 6,000 messages is not done in the loop."""
     failures = iter([ContextOverflowError("too long")] if "window" in how else [])
 
     async def ask(instruction, transcript, **parameters):

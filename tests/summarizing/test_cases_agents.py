@@ -96,12 +96,13 @@ async def test_c66_an_explicit_wish_keeps_runs_as_far_as_there_is_room():
     assert names(await rig.active(41)) == ["S", *(f"m{n}" for n in range(23, 42))]
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(1_000, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize(("batch", "most"), [(1, 41), (2, 52), (7, 57)])
-async def test_c66_a_thousand_rounds_in_one_turn_are_bounded(batch, most):
+async def test_c66_a_thousand_rounds_in_one_turn_are_bounded(batch, most, count):
     """Also where a result is always saved with the next call, so that an exchange is open."""
     rig = Rig(summarizer=llm(), trigger_at=20, keep_last=2)
     longest = 0
-    async for view in views(rig, [user("find it", id="question"), *rounds(1_000)], batch):
+    async for view in views(rig, [user("find it", id="question"), *rounds(count)], batch):
         longest = max(longest, len(view))
         assert names(view).count("question") == 1
         assert orphans(view) == []
