@@ -43,7 +43,7 @@ from agent_memory.storage.file.line_format import (
     StoredEntry,
     encode_header,
     encode_line,
-    line_parts,
+    parse_line,
 )
 from agent_memory.storage.file.lock import ChatLock, release
 from agent_memory.storage.requests import conflict
@@ -182,9 +182,9 @@ class LogState:
         if ref is None:
             return None
         file.seek(ref.start)
-        for part in line_parts(file.read(ref.stop - ref.start), ref.start, agent_id):
-            if isinstance(part, StoredEntry) and part.ref.id == entry_id:
-                return part.entry
+        parsed = parse_line(file.read(ref.stop - ref.start), ref.start, agent_id)
+        if isinstance(parsed, StoredEntry) and parsed.ref.id == entry_id:
+            return parsed.entry
         return None
 
     def grow(self, refs: Iterable[EntryRef], size: int) -> None:

@@ -16,12 +16,12 @@ from agent_memory.storage.file.line_format import (
     DamagedBytes,
     EntryRef,
     HeaderLine,
-    LinePart,
+    ParsedLine,
     StoredEntry,
     decode_header,
-    entry_refs,
-    line_parts,
-    quick_ref,
+    entry_ref,
+    parse_line,
+    positions_in,
 )
 
 BLOCK: Final = 1 << 18
@@ -217,8 +217,8 @@ def read_header(snapshot: FileSnapshot, path: str, key: ChatKey) -> FileHeader:
     if header is not None:
         _check_owner(header, path, key)
         return FileHeader(header, header.floor, len(line) + 1)
-    holds_record = any(isinstance(part, StoredEntry) for part in line_parts(line, 0, agent_id))
-    start = 0 if holds_record else len(line) + 1
+    # When its end was lost, the first entries are on it too.
+    start = len(line) + 1 if positions_in(line, 0, agent_id) is None else 0
     bad = DamagedBytes(0, len(line), "the first line does not say whose chat this is")
     return FileHeader(None, _infer_floor(snapshot, start, agent_id), start, bad)
 
@@ -236,9 +236,9 @@ def _check_owner(header: HeaderLine, path: str, key: ChatKey) -> None:
 def _infer_floor(snapshot: FileSnapshot, start: int, agent_id: str) -> int:
     """Infer a lost floor: every line before the first record stood for one position."""
     for lost, (at, line) in enumerate(lines(snapshot, start, snapshot.size)):
-        refs = entry_refs(line, at, agent_id)
-        if refs:
-            return max(0, refs[0].position - 1 - lost)
+        positions = positions_in(line, at, agent_id)
+        if positions is not None:
+            return max(0, positions[0] - 1 - lost)
     return 0
 
 
@@ -248,19 +248,21 @@ def find_log_end(snapshot: FileSnapshot, head: FileHeader, agent_id: str) -> Log
     A whole line that cannot be read was saved once, so it keeps its position; a batch whose
     last line is missing never was, so it is cut.
     """
-    end, lost, hint = head.start, 0, 0
+    end, lost, legible = head.start, 0, 0
     for at, line in lines_back(snapshot, head.start, snapshot.size):
         end = max(end, at + len(line) + 1)
-        refs = [p.ref for p in line_parts(line, at, agent_id) if isinstance(p, StoredEntry)]
-        if refs:
-            last = max(refs[-1].position + lost, hint)
-            if last >= refs[-1].batch_end:
+        parsed = parse_line(line, at, agent_id)
+        if isinstance(parsed, StoredEntry):
+            ref = parsed.ref
+            last = max(ref.position + lost, legible)
+            if last >= ref.batch_end:
                 return LogEnd(last, end)
-            return _before_batch(snapshot, head, refs[-1], LogEnd(last, end), agent_id)
+            return _before_batch(snapshot, head, ref, LogEnd(last, end), agent_id)
+        positions = positions_in(line, at, agent_id)
+        if positions is not None:
+            legible = max(legible, positions[1] + lost)
         lost += 1
-        damaged = quick_ref(line, at)
-        hint = max(hint, 0 if damaged is None else damaged.position)
-    return LogEnd(max(head.floor + lost, hint), end)
+    return LogEnd(max(head.floor + lost, legible), end)
 
 
 def _before_batch(
@@ -280,7 +282,9 @@ def _before_batch(
 def refs_back(snapshot: FileSnapshot, start: int, stop: int, agent_id: str) -> Iterator[EntryRef]:
     """Yield the refs between two bytes, the newest first."""
     for at, line in lines_back(snapshot, start, stop):
-        yield from reversed(entry_refs(line, at, agent_id))
+        ref = entry_ref(line, at, agent_id)
+        if ref is not None:
+            yield ref
 
 
 def known_refs(
@@ -298,26 +302,26 @@ def known_refs(
     return known
 
 
-def parts_after(
+def entries_after(
     snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent_id: str
-) -> Iterator[LinePart]:
+) -> Iterator[ParsedLine]:
     """Yield what lies behind position `low`: records, and what cannot be read.
 
     A record whose position is not above its predecessor's is given as bad.
     """
     previous = low
     for at, line in lines(snapshot, seek(snapshot, head, tail, low, agent_id), tail.end):
-        for part in line_parts(line, at, agent_id):
-            if isinstance(part, DamagedBytes):
-                yield part
-                continue
-            ref = part.ref
-            if previous < ref.position <= tail.last:
-                previous = ref.position
-                yield part
-            elif previous > low or ref.position > tail.last:
-                reason = f"position {ref.position} follows {previous}"
-                yield DamagedBytes(ref.start, ref.stop, reason)
+        parsed = parse_line(line, at, agent_id)
+        if isinstance(parsed, DamagedBytes):
+            yield parsed
+            continue
+        ref = parsed.ref
+        if previous < ref.position <= tail.last:
+            previous = ref.position
+            yield parsed
+        elif previous > low or ref.position > tail.last:
+            reason = f"position {ref.position} follows {previous}"
+            yield DamagedBytes(ref.start, ref.stop, reason)
 
 
 def seek(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent_id: str) -> int:
@@ -341,10 +345,10 @@ def seek(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent
         passed = _passed(snapshot, middle, tail.end, low, agent_id)
         start, stop = (start, middle) if passed is None else (passed, stop)
     for at, line in lines(snapshot, start, tail.end):
-        refs = entry_refs(line, at, agent_id)
-        if refs and refs[-1].position > low:
+        ref = entry_ref(line, at, agent_id)
+        if ref is not None and ref.position > low:
             break
-        if refs:
+        if ref is not None:
             start = at + len(line) + 1
     return start
 
@@ -354,7 +358,7 @@ def _passed(snapshot: FileSnapshot, start: int, end: int, low: int, agent_id: st
     behind = lines(snapshot, start - 1, end)
     next(behind, None)  # the rest of the line that the byte before `start` belongs to
     for at, line in behind:
-        refs = entry_refs(line, at, agent_id)
-        if refs:
-            return at + len(line) + 1 if refs[-1].position <= low else None
+        ref = entry_ref(line, at, agent_id)
+        if ref is not None:
+            return at + len(line) + 1 if ref.position <= low else None
     return None

@@ -1,4 +1,4 @@
-"""One line of a chat's file: written, read, and salvaged when it is damaged.
+"""One line of a chat's file, written and read.
 
 The first line is the header: whose chat it is and its floor. Every other line is one entry:
 its position, where its batch starts and how many entries that has, then the codec's fields.
@@ -10,6 +10,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -21,14 +22,11 @@ from agent_memory.records import Entry, Note
 from agent_memory.storage.codec import VERSION, entry_of, parse
 
 _MARKER: Final = b'{"position":'
-_START: Final = re.compile(r'\{\s*"position"\s*:')
+# As the writer puts it: never inside another object, where ":", "," or "[" comes before.
 _PREFIX: Final = re.compile(
-    rb'\{"position":(\d+),"batch_start":(\d+),"batch_length":(\d+),'
+    rb'(?<![:,\[])\{"position":(\d+),"batch_start":(\d+),"batch_length":(\d+),'
     rb'"v":\d+,"id":("(?:[^"\\]|\\.)*"),"(\w+)":'
 )
-_MOST_TRIES: Final = 100  # of finding records in one damaged line; more is not damage but malice
-_BETWEEN: Final = ("", "{", "\0", "\r", " ")  # what may follow a whole record
-_raw_decode = json.JSONDecoder().raw_decode
 
 
 @attrs.frozen
@@ -91,7 +89,7 @@ class DamagedBytes:
     reason: str
 
 
-LinePart: TypeAlias = StoredEntry | DamagedBytes
+ParsedLine: TypeAlias = StoredEntry | DamagedBytes
 
 
 def encode_header(header: HeaderLine) -> bytes:
@@ -139,8 +137,8 @@ def encode_line(text: str, position: int, batch_start: int, batch_length: int) -
     ).encode()
 
 
-def line_parts(line: bytes, at: int, agent_id: str) -> list[LinePart]:
-    """Return what a line holds: as a rule one record, else all that can still be read.
+def parse_line(line: bytes, at: int, agent_id: str) -> ParsedLine:
+    """Return the entry that a line holds; what holds anything else, or two, is damaged.
 
     Args:
         line: the line without its end.
@@ -148,41 +146,47 @@ def line_parts(line: bytes, at: int, agent_id: str) -> list[LinePart]:
         agent_id: whose chat it is.
     """
     try:
-        return [_record(line, at, agent_id)]
+        fields = parse(line)
+        ref = _checked_ref(fields, at, at + len(line), is_note="note" in fields)
+        return StoredEntry(entry_of(fields, ref.position, agent_id), ref)
     except CorruptedRecordError as error:
-        return _salvage(line, at, agent_id, _why(line, error))
+        return DamagedBytes(at, at + len(line), _problem(line, error))
 
 
-def entry_refs(line: bytes, at: int, agent_id: str) -> list[EntryRef]:
-    """Return the refs of the records in a line, without reading their content if need not be."""
-    quick = quick_ref(line, at)
-    if quick is not None and line.find(_MARKER, 1) < 0:
-        return [quick]
-    return [part.ref for part in line_parts(line, at, agent_id) if isinstance(part, StoredEntry)]
+def entry_ref(line: bytes, at: int, agent_id: str) -> EntryRef | None:
+    """Return the ref of the entry in a line, without reading its content where possible."""
+    refs = _legible_refs(line, at)
+    quick = next(refs, None)
+    if quick is not None and quick.start == at and line.find(_MARKER, 1) < 0:
+        return quick
+    parsed = parse_line(line, at, agent_id)
+    return parsed.ref if isinstance(parsed, StoredEntry) else None
 
 
-def quick_ref(line: bytes, at: int) -> EntryRef | None:
-    """Return the ref that a line begins with as it was written here; its rest may be bad."""
-    found = _PREFIX.match(line)
-    if found is None:
-        return None
-    position, start, length, identifier, following = found.groups()
-    try:
-        fields = {
-            "position": int(position),
-            "batch_start": int(start),
-            "batch_length": int(length),
-            "id": json.loads(identifier),
-        }
-        return _checked_ref(fields, at, at + len(line), is_note=following == b"note")
-    except (ValueError, CorruptedRecordError):
-        return None
+def positions_in(line: bytes, at: int, agent_id: str) -> tuple[int, int] | None:
+    """Return the first and the last position that is legible in a line, however damaged.
+
+    An editor may have glued lines together; that nothing of them is read is no reason to give
+    their positions to other entries.
+    """
+    ref = entry_ref(line, at, agent_id)
+    positions = [ref.position for ref in ([ref] if ref else _legible_refs(line, at))]
+    return (min(positions), max(positions)) if positions else None
 
 
-def _record(line: bytes, at: int, agent_id: str) -> StoredEntry:
-    fields = parse(line)
-    ref = _checked_ref(fields, at, at + len(line), is_note="note" in fields)
-    return StoredEntry(entry_of(fields, ref.position, agent_id), ref)
+def _legible_refs(line: bytes, at: int) -> Iterator[EntryRef]:
+    for found in _PREFIX.finditer(line):
+        position, start, length, identifier, following = found.groups()
+        with suppress(ValueError, CorruptedRecordError):
+            fields = {
+                "position": int(position),
+                "batch_start": int(start),
+                "batch_length": int(length),
+                "id": json.loads(identifier),
+            }
+            yield _checked_ref(
+                fields, at + found.start(), at + len(line), is_note=following == b"note"
+            )
 
 
 def _checked_ref(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> EntryRef:
@@ -200,54 +204,11 @@ def _checked_ref(fields: dict[str, Any], start: int, stop: int, *, is_note: bool
     raise CorruptedRecordError("no position within a batch, or no id")
 
 
-def _why(line: bytes, error: CorruptedRecordError) -> str:
+def _problem(line: bytes, error: CorruptedRecordError) -> str:
     if not line.strip(b"\0"):
         return f"{len(line)} NUL bytes"
     cause = error.__cause__
     return str(error if cause is None else cause) or type(cause).__name__
-
-
-def _salvage(line: bytes, at: int, agent_id: str, reason: str) -> list[LinePart]:
-    """Find whole records in a damaged line: two glued together, or one behind garbage."""
-    text = line.decode("utf-8", "surrogateescape")
-    parts: list[LinePart] = []
-    done, end = 0, at  # the same place, in characters and in bytes of the file
-    for start, stop in _candidates(text):
-        begin = end + len(_bytes(text[done:start]))
-        try:
-            record = _record(_bytes(text[start:stop]), begin, agent_id)
-        except CorruptedRecordError:
-            continue
-        if begin > end:
-            parts.append(DamagedBytes(end, begin, reason))
-        parts.append(record)
-        done, end = stop, record.ref.stop
-    if text[done:].strip("\0 \r\t") or not parts:
-        parts.append(DamagedBytes(end, at + len(line), reason))
-    return parts
-
-
-def _candidates(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where objects that may be records start and stop, never one inside another."""
-    done = 0
-    for tries, found in enumerate(_START.finditer(text)):
-        if tries == _MOST_TRIES:
-            return
-        if found.start() < done:
-            continue
-        try:
-            _, stop = _raw_decode(text, found.start())
-        except (ValueError, RecursionError):
-            continue
-        # An object within the content of a torn record has that record's "{" before it, and
-        # the rest of the content behind it.
-        if text[stop : stop + 1] in _BETWEEN or "{" not in text[done : found.start()]:
-            done = stop
-            yield found.start(), stop
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def corrupted_note(

@@ -20,14 +20,14 @@ from agent_memory.storage.file.chat_log import (
     FileHeader,
     FileSnapshot,
     LogEnd,
+    entries_after,
     find_log_end,
     lines,
-    parts_after,
     read_header,
 )
 from agent_memory.storage.file.directory import INACCESSIBLE, ChatPaths
 from agent_memory.storage.file.disk import open_to_read
-from agent_memory.storage.file.line_format import DamagedBytes, LinePart, corrupted_note
+from agent_memory.storage.file.line_format import DamagedBytes, ParsedLine, corrupted_note
 from agent_memory.storage.file.lock import nobody_writes
 
 _ATTEMPTS: Final = 10  # each means that a torn end was cut at the very moment; once is rare
@@ -106,7 +106,7 @@ def _read(snapshot: FileSnapshot, path: str, key: ChatKey, wanted: ReadRange) ->
         filler.damage.append(head.damage)
     entries: list[Entry] = []
     if low < high:
-        parts = parts_after(snapshot, head, tail, low, agent_id)
+        parts = entries_after(snapshot, head, tail, low, agent_id)
         entries.extend(filler.entries(parts, low, high))
     return Reading(LogSlice(entries, head.floor), head, tail, snapshot.size, tuple(filler.damage))
 
@@ -127,7 +127,7 @@ class GapFiller:
     path: str
     damage: list[DamagedBytes] = attrs.field(factory=list[DamagedBytes], init=False)
 
-    def entries(self, parts: Iterable[LinePart], low: int, high: int) -> Iterator[Entry]:
+    def entries(self, parts: Iterable[ParsedLine], low: int, high: int) -> Iterator[Entry]:
         """Yield an entry for each position above `low` up to `high`, in order.
 
         Args:
@@ -276,7 +276,7 @@ def _damage(snapshot: FileSnapshot, path: str, key: ChatKey) -> list[DamagedByte
     filler = GapFiller(key.agent_id, path)
     if head.damage is not None:
         filler.damage.append(head.damage)
-    parts = parts_after(snapshot, head, tail, head.floor, key.agent_id)
+    parts = entries_after(snapshot, head, tail, head.floor, key.agent_id)
     for _ in filler.entries(parts, head.floor, tail.last):
         pass  # only the damage is of interest
     return filler.damage

@@ -17,8 +17,8 @@ from agent_memory.storage.file.chat_log import (
     FileHeader,
     FileSnapshot,
     LogEnd,
+    entries_after,
     find_log_end,
-    parts_after,
     read_header,
 )
 from agent_memory.storage.file.directory import ChatPaths
@@ -155,7 +155,7 @@ def _cut(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, keep: int, key:
     """Find where to cut: before the `keep`-th newest message, notes not counted."""
     newest: deque[EntryRef] = deque(maxlen=keep)
     messages = 0
-    for part in parts_after(snapshot, head, tail, head.floor, key.agent_id):
+    for part in entries_after(snapshot, head, tail, head.floor, key.agent_id):
         if isinstance(part, StoredEntry) and isinstance(part.entry, ConversationMessage):
             messages += 1
             newest.append(part.ref)

@@ -54,10 +54,12 @@ def test_whatever_bytes_are_damaged_every_untouched_line_is_read(tmp_path, seed)
         damaged = bytearray(lines[index])
         damaged[at : at + rng.choice([1, 1, 9])] = rng.randbytes(rng.choice([0, 1, 9]))
         path.write_bytes(b"".join([*lines[:index], damaged, *lines[index + 1 :]]))
+        # Without its end it is one line with the next, and neither is read.
+        touched = {index} if damaged.endswith(b"\n") else {index, index + 1}
         async with FileChatStorage(tmp_path, durability="os") as storage:
             read = {m.position: m for m in await storage.fetch_chat(*IDS)}
             for number, message in enumerate(whole, 1):
-                assert number == index or read.get(number) == message
+                assert number in touched or read.get(number) == message
             (stored,) = await storage.save_chat_message(*IDS, ConversationMessage("user", "new"))
             assert (await storage.fetch_chat(*IDS, 1)) == [stored]
             assert stored.position == len(whole) + 1

@@ -207,12 +207,49 @@ async def test_a_floor_above_living_messages_hides_none(log):
     assert [m.position for m in await fetched(log.parents[2])] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("between", [b"", b"\0" * 300, b"##", b'{"position":2,"batch_sta'])
-async def test_c25_two_records_on_one_line_are_both_read(log, between):
-    """Glued as they are, behind zeros, garbage, or what was torn off a third."""
-    header, one, two, *rest = raw_lines(log)
-    log.write_bytes(header + one[:-1] + between + two + b"".join(rest))
-    assert contents(await fetched(log.parents[2])) == contents(users(4))
+GLUE = [b"", b" ", b"\r", b"\0" * 300, b"##", b'{"position":2,"batch_sta']
+"""What an editor, a disk or a torn third entry may leave between two entries on one line."""
+
+
+@pytest.mark.parametrize("between", GLUE)
+async def test_c25_two_entries_on_one_line_are_one_damaged_place(log, between):
+    """A note for each position that the line held; the lines beside it are read."""
+    header, one, two, three, four = raw_lines(log)
+    log.write_bytes(header + one + two[:-1] + between + three + four)
+    first, *notes, last = await entries(log.parents[2])
+    assert (first.content, last.content) == ("message 1", "message 4")
+    assert [(note.kind, note.position) for note in notes] == [("corrupted", 2), ("corrupted", 3)]
+    assert len({note.data["location"] for note in notes}) == 1
+    (problem,) = await problems(log.parents[2])
+    assert problem.location == f"{log}, line 3, byte {len(header + one)}"
+
+
+@pytest.mark.parametrize("between", GLUE)
+async def test_c25_no_position_on_a_last_line_of_two_entries_is_used_twice(log, between):
+    """Their bytes stay, and the next save goes on behind both."""
+    *others, three, four = raw_lines(log)
+    log.write_bytes(b"".join(others) + three[:-1] + between + four)
+    root = log.parents[2]
+    await saved(root, users(1, "after "))
+    assert [(m.content, m.position) for m in await fetched(root)] == [
+        ("message 1", 1),
+        ("message 2", 2),
+        ("after 1", 5),
+    ]
+    assert three[:-1] + between + four in log.read_bytes()
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_c25_a_first_line_that_holds_entries_too_hides_none_of_their_positions(log, lost):
+    """Its floor is inferred from the first position that is legible on it."""
+    lines = raw_lines(log)
+    glued = b"".join(line[:-1] for line in lines[: 1 + lost]) + b"\n"
+    log.write_bytes(glued + b"".join(lines[1 + lost :]))
+    root = log.parents[2]
+    found = await entries(root)
+    assert [entry.position for entry in found] == [1, 2, 3, 4]
+    assert [isinstance(entry, Note) for entry in found] == [True] * lost + [False] * (4 - lost)
+    assert await problems(root) != []
 
 
 async def test_c25_300_nul_bytes_in_the_middle_cost_nothing(log):
@@ -235,6 +272,18 @@ async def test_content_that_looks_like_a_record_is_never_taken_for_one(tmp_path)
     assert path.read_bytes().count(b'},"x"]') == 1
     path.write_bytes(path.read_bytes().replace(b'},"x"]', b'},"x"#', 1))
     assert contents(await fetched(tmp_path)) == ["message 1", "after 1"]
+
+
+async def test_content_of_a_damaged_last_line_gives_no_position_away(tmp_path):
+    """However much it looks like an entry that was glued to it."""
+    await saved(tmp_path, users(1))
+    forged = json.loads(raw_lines(log_of(tmp_path))[1]) | {"position": 99, "content": "forged"}
+    forged |= {"batch_start": 99, "batch_length": 1}
+    await saved(tmp_path, [ConversationMessage("user", [forged, "x", {"y": forged}])])
+    path = log_of(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'},"x",', b'},"x"#', 1))
+    await saved(tmp_path, users(1, "after "))
+    assert [m.position for m in await fetched(tmp_path)] == [1, 3]
 
 
 async def test_bytes_that_change_while_they_are_read_are_not_called_damaged(
