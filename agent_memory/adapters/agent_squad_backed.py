@@ -23,8 +23,8 @@ from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import as_dict, as_list, as_text
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
+from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.requests import conflict
 
 _REMEMBERED: Final = 64  # messages of a chat whose ids are known, as on files and DynamoDB
 _CHATS: Final = 1_000  # chats of which any are

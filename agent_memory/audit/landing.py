@@ -20,8 +20,8 @@ from agent_memory.errors import (
 )
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
+from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.requests import conflict
 
 _REFUSALS = (
     StorageConflictError,

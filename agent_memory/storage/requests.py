@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final, cast
 
-from agent_memory.errors import InvalidRequestError, StorageConflictError
+from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, Note, same_payload
+from agent_memory.storage._engine.append_plan import conflict
 
 _SQUAD_ADVICE: Final = (
     "Within agent-squad use the adapter: AgentSquad(storage=AgentSquadChatStorage(storage)), "
@@ -145,15 +146,6 @@ def without_repeats(key: ChatKey, entries: Sequence[Entry]) -> list[Entry]:
         if known is not entry and not same_payload(known, entry):
             raise conflict(key, entry.id)
     return list(by_id.values())
-
-
-def conflict(key: ChatKey, message_id: str) -> StorageConflictError:
-    """The error for an id that is already in the chat with another payload."""
-    return StorageConflictError(
-        f"message id {message_id!r} is already in the chat of {key} with another role, content "
-        "or extra; nothing was stored. Give a changed message a new id",
-        key=key,
-    )
 
 
 def checked_count(value: object, name: str, at_least: int = 0) -> int:

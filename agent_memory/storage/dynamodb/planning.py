@@ -10,9 +10,9 @@ import attrs
 from agent_memory.errors import StorageConflictError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
+from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage.dynamodb.log_end import Tail
 from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
-from agent_memory.storage.requests import conflict
 
 GROUP_CHARACTERS: Final = 100_000
 """Waiting appends are put together up to this size, so that none makes another one big."""

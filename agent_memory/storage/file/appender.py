@@ -16,6 +16,7 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
+from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage._engine.handoff import own_copy
 from agent_memory.storage.codec import encode_entry
 from agent_memory.storage.file.chat_log import (
@@ -46,7 +47,6 @@ from agent_memory.storage.file.line_format import (
     parse_line,
 )
 from agent_memory.storage.file.lock import ChatLock, release
-from agent_memory.storage.requests import conflict
 
 Batch: TypeAlias = Sequence[Entry]
 """What one save appends."""
