@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.messages import ConversationMessage
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
-from agent_memory.storage._engine.background_loop import LoopThread
+from agent_memory.storage._engine.background_loop import BackgroundLoop
 from agent_memory.storage.base import ChatStorage
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class SyncChatStorage:
             )
         self._storage = storage
         self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
+        self._thread: BackgroundLoop | None = None
         self._process = 0
         self._closed = False
         self._said_so = False
@@ -78,7 +78,7 @@ class SyncChatStorage:
         self._say_so()
         return thread.submit(work).result()
 
-    def _running(self) -> LoopThread:
+    def _running(self) -> BackgroundLoop:
         with self._lock:
             if self._closed:
                 raise StorageClosedError("SyncChatStorage is closed")
@@ -89,7 +89,7 @@ class SyncChatStorage:
                     "store itself"
                 )
             if self._thread is None or self._process != os.getpid():  # threads end at a fork
-                self._thread = LoopThread("agent-memory-sync")
+                self._thread = BackgroundLoop("agent-memory-sync")
                 self._process = os.getpid()
                 weakref.finalize(self, self._thread.abandon)
             return self._thread

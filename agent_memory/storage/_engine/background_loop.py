@@ -1,32 +1,51 @@
-"""A daemon thread with an event loop of its own."""
+"""Event loops to do a store's work on: a thread with a loop of its own, or the caller's."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
+
+from agent_memory.errors import (
+    InvalidRequestError,
+    StorageClosedError,
+    StorageUnavailableError,
+)
+from agent_memory.storage._engine.handoff import run_uncancelled
 
 T = TypeVar("T")
 
 _JOIN_SECONDS: Final = 5.0
 
 
-class LoopThread:
-    """Runs coroutines for callers in any thread or loop.
+class BackgroundLoop:
+    """A daemon thread that runs an event loop for callers in any thread or loop.
 
     Neither the thread nor its loop refers to its owner, so that a forgotten owner can be
     collected, and a daemon thread never keeps the process alive.
 
     Args:
         name: the thread's name.
+
+    Attributes:
+        loop: the event loop.
     """
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_serve, args=(self._loop,), name=name, daemon=True)
-        self._thread.start()
+        self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_stopping = False
+        self._end = _End()
+        arguments = self.loop, self._end
+        self._thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.loop.close()
+            raise StorageUnavailableError(f"no thread can be started: {error}") from error
 
     @property
     def is_current(self) -> bool:
@@ -34,8 +53,40 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `work` in the thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Start a coroutine in the loop.
+
+        Raises:
+            StorageClosedError: the loop has been told to stop.
+        """
+        # Under the lock, so that nothing is queued behind the end.
+        with self._lock:
+            if self._is_stopping:
+                work.close()
+                raise StorageClosedError("the store is closed")
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the loop.
+
+        Raises:
+            StorageClosedError: the loop has been told to stop.
+        """
+        with self._lock:
+            if self._is_stopping:
+                raise StorageClosedError("the store is closed")
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def drain_and_stop(self, finish: Callable[[], Awaitable[object]]) -> Future[None]:
+        """Wait for all tasks of the loop, run `finish`, and end the thread; twice is fine.
+
+        Returns:
+            A future that is done when the thread has ended; it fails if `finish` did.
+        """
+        with self._lock:
+            if not self._is_stopping:
+                self._is_stopping = True
+                self.loop.call_soon_threadsafe(_drain_and_end, self.loop, finish, self._end)
+        return self._end.stopped
 
     def stop(self) -> None:
         """Cancel what is left, end the loop and wait for the thread."""
@@ -44,20 +95,69 @@ class LoopThread:
             self._thread.join(_JOIN_SECONDS)
 
     def abandon(self) -> None:
-        """End the loop without waiting: the owner is being collected."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        """Do the same without waiting: the owner is being collected."""
+        with self._lock:
+            if not self._is_stopping:
+                self._is_stopping = True
+                self.loop.call_soon_threadsafe(self._end.reach, self.loop)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+class _End:
+    """How a loop ends; what its thread knows of the :class:`BackgroundLoop`."""
+
+    def __init__(self) -> None:
+        self.stopped = Future[None]()
+        self.error: BaseException | None = None
+        self._is_reached = False
+
+    def reach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the loop; called in it."""
+        self._is_reached = True
+        loop.stop()
+
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop until it ends."""
+        while not self._is_reached:
+            # asyncio lets SystemExit and KeyboardInterrupt of one task end run_forever(). That
+            # task has failed, and whoever waits for it is told; the others must go on.
+            with contextlib.suppress(BaseException):
+                loop.run_forever()
+
+    def tell(self) -> None:
+        """Tell that the thread ends."""
+        if self.error is None:
+            self.stopped.set_result(None)
+        else:
+            self.stopped.set_exception(self.error)
+
+
+def _serve(loop: asyncio.AbstractEventLoop, end: _End) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        end.run(loop)
         loop.run_until_complete(_cancel_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
+        end.tell()
+
+
+def _drain_and_end(
+    loop: asyncio.AbstractEventLoop, finish: Callable[[], Awaitable[object]], end: _End
+) -> None:
+    def drained(task: asyncio.Task[None]) -> None:
+        end.error = None if task.cancelled() else task.exception()
+        end.reach(loop)
+
+    loop.create_task(_drain(finish)).add_done_callback(drained)
+
+
+async def _drain(finish: Callable[[], Awaitable[object]]) -> None:
+    mine = asyncio.current_task()
+    while others := asyncio.all_tasks() - {mine}:
+        await asyncio.wait(others)
+    await finish()
 
 
 async def _cancel_all() -> None:
@@ -65,3 +165,44 @@ async def _cancel_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+class CallersLoop:
+    """The event loop that first uses what a caller passed in, and no other.
+
+    A caller's client or engine has connections that belong to one loop.
+
+    Args:
+        refusal: the text of the error for any other loop.
+    """
+
+    def __init__(self, refusal: str) -> None:
+        self._refusal = refusal
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop, which becomes the only one at the first call.
+
+        Raises:
+            InvalidRequestError: another loop came first.
+        """
+        running = asyncio.get_running_loop()
+        with self._lock:
+            self._loop = self._loop or running
+        if self._loop is not running:
+            raise InvalidRequestError(self._refusal)
+        return running
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end in this loop, also when the caller is cancelled.
+
+        Raises:
+            InvalidRequestError: another loop came first.
+        """
+        try:
+            self.check()
+        except InvalidRequestError:
+            work.close()
+            raise
+        return await run_uncancelled(work)

@@ -1,37 +1,53 @@
-"""Backoff between attempts."""
+"""Growing random delays between attempts, up to a deadline."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Final
 
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 1.0
+_FIRST: Final = 0.02
+_LONGEST: Final = 1.0
 
 
 class Backoff:
-    """Growing random pauses between attempts ("full jitter"), up to a time limit.
+    """Delays of a random length below a ceiling that doubles ("full jitter").
 
     Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 
     Args:
-        seconds: when to give up.
-        longest: the longest pause in seconds.
+        seconds: after which no further attempt should begin.
+        longest: the highest ceiling, in seconds.
+        first: the first ceiling, in seconds.
+        clock: the time in seconds, for tests.
     """
 
-    def __init__(self, seconds: float, longest: float = _LONGEST_PAUSE) -> None:
-        self._deadline = time.monotonic() + seconds
+    def __init__(
+        self,
+        seconds: float,
+        longest: float = _LONGEST,
+        *,
+        first: float = _FIRST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._deadline = clock() + seconds
         self._longest = longest
-        self._ceiling = _FIRST_PAUSE
+        self._ceiling = min(first, longest)
 
     @property
     def expired(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() >= self._deadline
+        """Whether the deadline has passed."""
+        return self._clock() >= self._deadline
+
+    def next_delay(self) -> float:
+        """Return how many seconds to wait before the next attempt; never past the deadline."""
+        delay = random.uniform(0, self._ceiling)  # noqa: S311 - jitter, no secret
+        self._ceiling = min(self._longest, 2 * self._ceiling)
+        return max(0.0, min(delay, self._deadline - self._clock()))
 
     async def wait(self) -> None:
-        """Sleep for a random time below a ceiling that doubles."""
-        await asyncio.sleep(random.uniform(0, self._ceiling))  # noqa: S311 (no secret)
-        self._ceiling = min(self._longest, 2 * self._ceiling)
+        """Sleep for the next delay."""
+        await asyncio.sleep(self.next_delay())

@@ -114,7 +114,7 @@ def own_copy(error: BaseException) -> BaseException:
     except TypeError:  # its class wants other arguments
         return error
     copied.__cause__ = error.__cause__
-    return copied
+    return copied.with_traceback(error.__traceback__)
 
 
 async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:

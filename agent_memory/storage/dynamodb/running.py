@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
-from agent_memory.storage._engine.background_loop import LoopThread
+from agent_memory.storage._engine.background_loop import BackgroundLoop
 from agent_memory.storage._engine.handoff import result_of, run_uncancelled
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class OwnLoop:
     """
 
     def __init__(self, name: str) -> None:
-        self._thread = LoopThread(name)
+        self._thread = BackgroundLoop(name)
         self._lock = threading.Lock()
         self._stopping = False
 
@@ -99,7 +99,7 @@ async def _drain(finish: Callable[[], Awaitable[None]]) -> None:
     await finish()
 
 
-async def _drain_and_end(finish: Callable[[], Awaitable[None]], thread: LoopThread) -> None:
+async def _drain_and_end(finish: Callable[[], Awaitable[None]], thread: BackgroundLoop) -> None:
     try:
         await _drain(finish)
     finally:
