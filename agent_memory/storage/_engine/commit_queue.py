@@ -1,0 +1,248 @@
+"""The queue of a store's saves, and how they become groups.
+
+Work waits in lanes: one for each chat, or one for the whole store. Saves that wait together in
+a lane are committed together; a call, such as a trim, takes its turn among them. What runs the
+groups, threads or tasks of an event loop, is in :mod:`agent_memory.storage._engine.group_commit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+
+import attrs
+
+from agent_memory.errors import StorageClosedError, StorageError, StorageUnavailableError
+from agent_memory.messages import ChatKey
+from agent_memory.records import Entry, LogSlice
+from agent_memory.storage._engine.append_plan import PendingSave
+from agent_memory.storage._engine.handoff import Handoff, answer_all, own_copy
+
+E = TypeVar("E")
+
+
+@attrs.frozen
+class Bounds:
+    """Where a group ends, so that no caller waits for a group without bound.
+
+    A save that is larger by itself is committed alone.
+    """
+
+    saves: int = 1_000
+    entries: int = 1_000
+    characters: int = 4_000_000
+
+
+@attrs.define(eq=False)
+class _Call:
+    """A function that takes its turn among the saves."""
+
+    key: ChatKey | None
+    function: Callable[[], Any]
+
+
+_Work: TypeAlias = PendingSave[Any] | _Call
+_Waiting: TypeAlias = tuple[Handoff[Any], _Work]
+
+
+@attrs.define(eq=False)
+class Batch:
+    """What is done in one go: the saves of a group, or one call; and who waits for it."""
+
+    lane: ChatKey | None
+    waiting: list[_Waiting]
+    has_begun: bool = attrs.field(default=False, init=False)
+    is_given_back: bool = attrs.field(default=False, init=False)
+
+    @property
+    def call(self) -> _Call | None:
+        """The call, if it is one."""
+        work = self.waiting[0][1]
+        return work if isinstance(work, _Call) else None
+
+    @property
+    def saves(self) -> list[PendingSave[Any]]:
+        """The saves of a group."""
+        return [cast("PendingSave[Any]", work) for _, work in self.waiting]
+
+    def check(self, outcomes: Sequence[Any]) -> None:
+        """Raise unless there is an outcome for each: else somebody would wait for ever."""
+        if len(outcomes) != len(self.waiting):
+            raise AssertionError(f"{len(outcomes)} outcomes for {len(self.waiting)} saves")
+
+
+class GroupCommit(ABC, Generic[E]):
+    """The queue of a store's saves, and of calls that must keep their place among them.
+
+    Thread-safe. Whoever waits is answered exactly once, whatever happens to the commit.
+
+    Args:
+        by: ``"chat"``: one group of a chat is in flight at a time, and groups hold the saves
+            of one chat. ``"store"``: a group holds saves of any chats.
+        at_once: how many groups are in flight at a time; None for no limit.
+        bounds: of a group.
+        error_for: returns what one waiter is to be told of an error of the commit, which
+            several may share, and which may be an interrupt; by default
+            :func:`error_for_waiter`.
+    """
+
+    def __init__(
+        self,
+        *,
+        by: Literal["store", "chat"],
+        at_once: int | None,
+        bounds: Bounds,
+        error_for: Callable[[BaseException, ChatKey | None], BaseException] | None,
+    ) -> None:
+        self._by_chat = by == "chat"
+        self._at_once = at_once
+        self._bounds = bounds
+        self._error_for = error_for or error_for_waiter
+        self._lock = threading.Lock()
+        # A lane is a chat, or None for the store. One that has work, or is busy, is in here.
+        self._lanes: dict[ChatKey | None, deque[_Waiting]] = {}
+        self._ready: deque[ChatKey | None] = deque()
+        self._in_flight = 0
+        self._is_closed = False
+        self._drained = Future[None]()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return not self._lanes and not self._in_flight
+
+    async def save(
+        self, key: ChatKey, entries: Sequence[Entry], encoded: Sequence[E], size: int
+    ) -> LogSlice:
+        """Commit a save, together with others that wait; a cancellation waits for the end.
+
+        Raises:
+            StorageClosedError: the queue is closed.
+        """
+        handoff: Handoff[LogSlice] = Handoff()
+        self._put(handoff, PendingSave(key, entries, encoded, size))
+        return await handoff.wait()
+
+    def close(self) -> Future[None]:
+        """Take nothing more; the future is done when all that waits has been done."""
+        with self._lock:
+            first, self._is_closed = not self._is_closed, True
+            if first and self.is_idle:
+                self._end()
+        return self._drained
+
+    # ------------------------------------------------------------------- for the two drivers
+
+    async def _call(self, function: Callable[[], Any], key: ChatKey | None) -> Any:
+        handoff: Handoff[Any] = Handoff()
+        self._put(handoff, _Call(key, function))
+        return await handoff.wait()
+
+    def _put(self, handoff: Handoff[Any], work: _Work) -> None:
+        lane = work.key if self._by_chat else None
+        with self._lock:
+            if self._is_closed:
+                raise StorageClosedError("the store is closed", key=work.key)
+            waiting = self._lanes.get(lane)
+            if waiting is not None:
+                waiting.append((handoff, work))  # busy, or ready already
+                return
+            self._lanes[lane] = deque([(handoff, work)])
+            self._ready.append(lane)
+            try:
+                self._work_waits()
+            except BaseException:
+                self._ready.remove(lane)
+                del self._lanes[lane]
+                raise
+
+    @abstractmethod
+    def _work_waits(self) -> None:
+        """See to it that what is ready is done; the lock is held.
+
+        Raises:
+            StorageUnavailableError: nobody is there to do it.
+        """
+
+    def _end(self) -> None:
+        """Tell that nothing will come any more; the lock is held."""
+        self._drained.set_result(None)
+
+    def _take(self) -> Batch | None:
+        """Take a batch that may be done now; the lock is held."""
+        if not self._ready or (self._at_once is not None and self._in_flight >= self._at_once):
+            return None
+        lane = self._ready.popleft()
+        waiting = self._lanes[lane]
+        batch = Batch(lane, self._first_of(waiting))
+        self._in_flight += 1
+        if not self._by_chat:
+            if waiting:
+                self._ready.append(lane)
+            else:
+                del self._lanes[lane]
+        return batch
+
+    def _first_of(self, waiting: deque[_Waiting]) -> list[_Waiting]:
+        taken = [waiting.popleft()]
+        work = taken[0][1]
+        if isinstance(work, _Call):
+            return taken
+        bounds = self._bounds
+        entries, characters = len(work.entries), work.size
+        while waiting and len(taken) < bounds.saves:
+            work = waiting[0][1]
+            if isinstance(work, _Call):
+                break
+            entries += len(work.entries)
+            characters += work.size
+            if entries > bounds.entries or characters > bounds.characters:
+                break
+            taken.append(waiting.popleft())
+        return taken
+
+    def _give_back(self, batch: Batch) -> None:
+        """Let the next batch of this lane be taken."""
+        with self._lock:
+            if batch.is_given_back:
+                return
+            batch.is_given_back = True
+            self._in_flight -= 1
+            if self._by_chat:
+                if self._lanes[batch.lane]:
+                    self._ready.append(batch.lane)
+                else:
+                    del self._lanes[batch.lane]
+            if self._is_closed and self.is_idle:
+                self._end()
+
+    def _answer(self, batch: Batch, outcomes: Sequence[Any]) -> None:
+        answer_all(zip([handoff for handoff, _ in batch.waiting], outcomes, strict=True))
+
+    def _fail(self, waiting: Sequence[_Waiting], error: BaseException) -> None:
+        """Tell everybody who has not been answered yet; each raises an error of its own."""
+        for handoff, work in waiting:
+            if not handoff.is_answered:
+                handoff.set_exception(self._error_for(error, work.key))
+
+
+def error_for_waiter(error: BaseException, key: ChatKey | None) -> BaseException:
+    """Return what one of several waiters is told of an error: a copy of its own.
+
+    What is no ``Exception`` was not meant for the waiter: its own task was not cancelled, and
+    its process need not exit.
+    """
+    if not isinstance(error, Exception):
+        interrupted = StorageUnavailableError(
+            f"{error!r} ended the work; whether it was done is unknown", stored=None
+        )
+        interrupted.__cause__ = error
+        error = interrupted
+    copied = own_copy(error)
+    if isinstance(copied, StorageError) and copied.key is None:
+        copied.key = key
+    return copied

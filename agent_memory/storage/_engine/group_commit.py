@@ -1,0 +1,303 @@
+"""Group commit: saves that wait at the same moment are committed together.
+
+While one group is being committed, further saves gather and form the next. An idle store adds
+no delay: the first save starts at once. A backend supplies ``commit(saves)``, which runs in
+threads or as tasks of an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, cast
+
+from agent_memory.errors import StorageUnavailableError
+from agent_memory.messages import ChatKey
+from agent_memory.storage._engine.append_plan import Outcome, PendingSave
+from agent_memory.storage._engine.commit_queue import Batch, Bounds, GroupCommit
+from agent_memory.storage._engine.handoff import waker_of
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+_BOUNDS: Final = Bounds()
+_MOST_BLOCKED: Final = 64  # threads more than asked for, while others wait in `blocking()`
+
+
+class ThreadGroupCommit(GroupCommit[E]):
+    """Commits groups in daemon threads, which start when there is work.
+
+    The threads know this object, not the store: a store that is forgotten can be collected.
+
+    Args:
+        commit: stores the saves of a group and returns the outcome of each, in order; what it
+            raises is everybody's. By chat, the saves are of one chat.
+        name: of the threads.
+        threads: how many there may be. By store there is one: it alone may keep a connection.
+        idle: called in a thread that has nothing to do; it returns the seconds after which it
+            wants to be called again, or None.
+        finish: called in the last thread once the queue is closed and empty, and in one that
+            something killed: to close what a thread keeps.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[list[PendingSave[E]]], Sequence[Outcome]],
+        *,
+        name: str,
+        by: Literal["store", "chat"],
+        threads: int = 1,
+        bounds: Bounds = _BOUNDS,
+        error_for: Callable[[BaseException, ChatKey | None], BaseException] | None = None,
+        idle: Callable[[], float | None] | None = None,
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        # The threads are the limit: each has one batch at a time.
+        super().__init__(by=by, at_once=None, bounds=bounds, error_for=error_for)
+        self._commit = commit
+        self._name = name
+        self._threads = threads
+        self._idle = idle
+        self._finish = finish
+        self._workers = self._sleeping = self._blocked = 0
+        # A SimpleQueue wakes a thread in about a third of the time that a Condition takes.
+        self._alarm: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    async def call(self, function: Callable[[], T], key: ChatKey | None = None) -> T:
+        """Call a function in a thread, in its turn among the saves, of the chat or the store.
+
+        Raises:
+            StorageClosedError: the queue is closed.
+        """
+        return cast("T", await self._call(function, key))
+
+    @contextlib.contextmanager
+    def blocking(self) -> Generator[None]:
+        """Let another thread stand in while this one waits for something outside the process.
+
+        Else a few chats that other processes have locked would keep all others waiting.
+        """
+        with self._lock:
+            self._blocked += 1
+            if self._ready:
+                with contextlib.suppress(StorageUnavailableError):
+                    self._work_waits()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocked -= 1
+
+    def _limit(self) -> int:
+        return self._threads + min(self._blocked, _MOST_BLOCKED)
+
+    def _work_waits(self) -> None:
+        if self._sleeping > 0:
+            self._sleeping -= 1
+            self._alarm.put(None)
+        elif self._workers < self._limit():
+            self._start_worker()
+
+    def _start_worker(self) -> None:
+        try:
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        except RuntimeError as error:
+            if self._workers == 0:
+                raise StorageUnavailableError(
+                    f"no thread can be started to save: {error}; nothing was stored", stored=False
+                ) from error
+            return  # those at work do it
+        self._workers += 1
+
+    def _end(self) -> None:
+        for _ in range(self._sleeping):
+            self._alarm.put(None)
+        self._sleeping = 0
+        if self._workers == 0:
+            if self._finish is not None:
+                with contextlib.suppress(StorageUnavailableError):
+                    self._start_worker()  # which finds that it is the last one
+                    return
+                self._finish()
+            self._drained.set_result(None)
+
+    # --------------------------------------------------------------------- in a worker thread
+
+    def _serve(self) -> None:
+        try:
+            while self._serve_once():
+                pass
+        except BaseException:
+            self._leave(killed=True)
+            raise
+        self._leave(killed=False)
+
+    def _serve_once(self) -> bool:
+        """Do one batch, or sleep; return whether to go on.
+
+        A function of its own, so that no local variable keeps a large result alive while idle.
+        """
+        batch = None
+        try:
+            with self._lock:
+                batch = self._take() if self._workers <= self._limit() else None
+                if batch is None and (self._is_closed or self._workers > self._limit()):
+                    return False
+            if batch is None:
+                self._sleep()
+            else:
+                self._do(batch)
+        except BaseException as error:
+            if batch is not None:
+                self._give_back(batch)
+                self._fail(batch.waiting, error)
+            raise
+        return True
+
+    def _do(self, batch: Batch) -> None:
+        call = batch.call
+        try:
+            outcomes = self._commit(batch.saves) if call is None else [call.function()]
+            batch.check(outcomes)
+        except Exception as error:  # noqa: BLE001 - each waiter raises it
+            self._give_back(batch)
+            self._fail(batch.waiting, error)
+            return
+        self._give_back(batch)
+        self._answer(batch, outcomes)
+
+    def _sleep(self) -> None:
+        timeout = None if self._idle is None else self._idle()
+        with self._lock:
+            if self._ready or self._is_closed:
+                return
+            self._sleeping += 1
+        is_awake = False
+        try:
+            self._alarm.get(timeout=timeout)
+            is_awake = True
+        except queue.Empty:
+            pass
+        finally:
+            if not is_awake:
+                self._stop_sleeping()
+
+    def _stop_sleeping(self) -> None:
+        with self._lock:
+            try:
+                self._alarm.get_nowait()  # somebody has woken it in this very moment
+            except queue.Empty:
+                self._sleeping -= 1
+
+    def _leave(self, *, killed: bool) -> None:
+        with self._lock:
+            self._workers -= 1
+            if killed and self._ready:
+                self._replace_worker()
+            is_last = self._is_closed and self.is_idle and self._workers == 0
+        try:
+            if (killed or is_last) and self._finish is not None:
+                self._finish()
+        finally:
+            if is_last:
+                self._drained.set_result(None)
+
+    def _replace_worker(self) -> None:
+        """Have what waits done by another thread, or by nobody; the lock is held."""
+        try:
+            self._work_waits()
+        except StorageUnavailableError as error:
+            # No thread is left and none can be started; nothing is in flight.
+            orphans = [waiting for lane in self._lanes.values() for waiting in lane]
+            self._lanes.clear()
+            self._ready.clear()
+            self._fail(orphans, error)
+
+
+class LoopGroupCommit(GroupCommit[E]):
+    """Commits groups as tasks of one event loop; saves come from any loop and thread.
+
+    Args:
+        commit: as that of :class:`ThreadGroupCommit`, but awaited.
+        loop: where the tasks run.
+        at_once: how many groups are in flight at a time; None for no limit.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[list[PendingSave[E]]], Coroutine[Any, Any, Sequence[Outcome]]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        by: Literal["store", "chat"],
+        at_once: int | None,
+        bounds: Bounds = _BOUNDS,
+        error_for: Callable[[BaseException, ChatKey | None], BaseException] | None = None,
+    ) -> None:
+        super().__init__(by=by, at_once=at_once, bounds=bounds, error_for=error_for)
+        self._commit = commit
+        self._loop = loop
+        self._is_pump_due = False
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks weakly
+
+    async def call(
+        self, function: Callable[[], Coroutine[Any, Any, T]], key: ChatKey | None = None
+    ) -> T:
+        """Await a function in the loop, in its turn among the saves, of the chat or the store.
+
+        Raises:
+            StorageClosedError: the queue is closed.
+        """
+        return cast("T", await self._call(function, key))
+
+    def _work_waits(self) -> None:
+        if self._is_pump_due:
+            return
+        self._is_pump_due = True
+        if asyncio.get_running_loop() is self._loop:
+            self._loop.call_soon(self._pump)  # soon: what other tasks save now joins the group
+        else:
+            waker_of(self._loop).put(self._loop, [self._pump])
+
+    def _pump(self) -> None:
+        while True:
+            with self._lock:
+                self._is_pump_due = False
+                batch = self._take()
+            if batch is None:
+                return
+            task = self._loop.create_task(self._do(batch))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._done, batch))
+
+    async def _do(self, batch: Batch) -> None:
+        batch.has_begun = True
+        call = batch.call
+        outcomes = await self._commit(batch.saves) if call is None else [await call.function()]
+        batch.check(outcomes)
+        self._give_back(batch)
+        self._answer(batch, outcomes)
+
+    def _done(self, batch: Batch, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._give_back(batch)
+        if task.cancelled():
+            # Not a waiter's own cancellation, which never gets here: the loop is ending.
+            self._fail(batch.waiting, _loop_ending(has_begun=batch.has_begun))
+        elif (error := task.exception()) is not None:
+            self._fail(batch.waiting, error)
+        self._pump()
+
+
+def _loop_ending(*, has_begun: bool) -> StorageUnavailableError:
+    if has_begun:
+        return StorageUnavailableError(
+            "the event loop that the store works on is ending; whether it was stored is unknown",
+            stored=None,
+        )
+    return StorageUnavailableError(
+        "the event loop that the store works on is ending; nothing was done", stored=False
+    )
