@@ -8,7 +8,7 @@ from collections import Counter, deque
 import attrs
 
 from agent_memory import StorageUnavailableError, WrapperChatStorage
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 from agent_memory.testing import witness_summary, witnessed
 from rig import blind, keep_from_the_middle, keep_none, rebuild_kept
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from agent_memory.storage.file import FileChatStorage
     from agent_memory.storage.in_memory import InMemoryChatStorage
     from agent_memory.storage.sql import SqlChatStorage
-    from agent_memory.storage.summary_store import SummaryStore
+    from agent_memory.storage.summaries import SummaryStore
     from agent_memory.storage.sync import SyncChatStorage
     from agent_memory.storage.transforming import TransformingChatStorage
     from agent_memory.storage.urls import open_storage
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "FileChatStorage": "agent_memory.storage.file",
         "InMemoryChatStorage": "agent_memory.storage.in_memory",
         "SqlChatStorage": "agent_memory.storage.sql",
-        "SummaryStore": "agent_memory.storage.summary_store",
+        "SummaryStore": "agent_memory.storage.summaries",
         "SyncChatStorage": "agent_memory.storage.sync",
         "TransformingChatStorage": "agent_memory.storage.transforming",
         "WrapperChatStorage": "agent_memory.storage.wrapper",

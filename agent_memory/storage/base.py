@@ -32,7 +32,7 @@ from agent_memory.storage.requests import (
     without_repeats,
 )
 from agent_memory.storage.retracting import retract_newest_shown
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 Scope: TypeAlias = Literal["process", "host", "network"]
 """Which writers a store keeps in order: those of this process, this machine, or anywhere."""

@@ -12,7 +12,7 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord, same_payload
 from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 
 @attrs.define(eq=False)

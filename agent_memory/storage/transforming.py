@@ -12,7 +12,7 @@ from agent_memory.errors import InvalidRequestError, StorageConflictError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, Note, SummaryRecord, same_payload
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 from agent_memory.storage.wrapper import WrapperChatStorage
 
 Transformation: TypeAlias = Callable[

@@ -9,7 +9,7 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import ChatInfo, Entry, LogSlice
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 
 class WrapperChatStorage(ChatStorage):

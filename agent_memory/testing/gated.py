@@ -10,7 +10,7 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.testing.gates import Gate
 

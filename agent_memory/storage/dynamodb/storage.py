@@ -32,7 +32,7 @@ from agent_memory.storage.dynamodb.running import CallersLoop, OwnLoop
 from agent_memory.storage.dynamodb.summary_records import Records
 from agent_memory.storage.dynamodb.table_client import Calls
 from agent_memory.storage.dynamodb.writer import LogWriter
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 
 @attrs.frozen

@@ -48,7 +48,7 @@ from agent_memory.storage.file.reader import (
 from agent_memory.storage.file.record_files import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
 from agent_memory.storage.requests import check_scope_ids
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.reading import lock
 from agent_memory.storage.sql.statements import Statements
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 if TYPE_CHECKING:
     from agent_memory.storage.sql.storage import SqlChatStorage

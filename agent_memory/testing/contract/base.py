@@ -13,7 +13,7 @@ import pytest_asyncio
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 
 MakeStorage = Callable[[], ChatStorage]
 """Gives a new storage object over the medium of the test."""

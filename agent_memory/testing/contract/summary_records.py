@@ -8,7 +8,7 @@ from agent_memory.ids import new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.records import Covered
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summary_store import SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 from agent_memory.testing.contract.base import (
     KEY,
     ContractBase,
