@@ -51,7 +51,7 @@ async def spoil(kind, storage, directory):
         parts = [item for item in await items_of(storage, b"s") if "zip" in item]
 
         async def damage(backend):
-            await backend.calls.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
+            await backend.table.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
 
         await storage._run(damage)
 

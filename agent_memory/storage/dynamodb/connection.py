@@ -19,8 +19,8 @@ from agent_memory.errors import (
     StorageUnavailableError,
 )
 from agent_memory.storage._engine.backoff import Backoff
-from agent_memory.storage.dynamodb.sdk_errors import code_of, translated, verdict_of
-from agent_memory.storage.dynamodb.table_client import Calls, DynamoClient
+from agent_memory.storage.dynamodb.sdk_errors import classify, code_of, translate_error
+from agent_memory.storage.dynamodb.table_client import DynamoClient, TableClient
 from agent_memory.storage.dynamodb.table_layout import HEADER
 
 DEFAULT_TTL_ATTRIBUTE: Final = "expires_at"
@@ -112,9 +112,9 @@ def sdk_errors_of(table: str) -> Generator[None]:
     except ValueError as error:
         raise InvalidRequestError(f"DynamoDB table {table!r}: {error}") from error
     except Exception as error:  # sorted by the table in failures.py, right below
-        if verdict_of(error) is None:
+        if classify(error) is None:
             raise
-        raise translated(error, table, None, stored=False) from error
+        raise translate_error(error, table, None, stored=False) from error
 
 
 def _new_session() -> Any:
@@ -171,13 +171,13 @@ _CREATION_SECONDS: Final = 120.0
 _LONGEST_PAUSE: Final = 2.0
 
 
-async def create_table(calls: Calls, ttl_attribute: str | None) -> None:
+async def create_table(table: TableClient, ttl_attribute: str | None) -> None:
     """Make an on-demand table unless it is there, wait for it, and turn TTL on.
 
     Several processes may do so at the same moment.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         ttl_attribute: the attribute of DynamoDB's TTL; None to leave TTL as it is.
 
     Raises:
@@ -185,33 +185,33 @@ async def create_table(calls: Calls, ttl_attribute: str | None) -> None:
         StorageUnavailableError: the table is not ready in two minutes.
     """
     backoff = Backoff(_CREATION_SECONDS, _LONGEST_PAUSE)
-    while (table := await _described(calls)) is None or table["TableStatus"] == "CREATING":
-        if table is None:
-            await _create(calls)
+    while (found := await _described(table)) is None or found["TableStatus"] == "CREATING":
+        if found is None:
+            await _create(table)
         if backoff.expired:
-            raise StorageUnavailableError(f"DynamoDB table {calls.table!r} is still being created")
+            raise StorageUnavailableError(f"DynamoDB table {table.name!r} is still being created")
         await backoff.wait()
-    _check_keys(calls.table, table)
+    _check_keys(table.name, found)
     if ttl_attribute is not None:
-        await _turn_ttl_on(calls, ttl_attribute)
+        await _turn_ttl_on(table, ttl_attribute)
 
 
-async def _described(calls: Calls) -> dict[str, Any] | None:
+async def _described(table: TableClient) -> dict[str, Any] | None:
     try:
-        answer = await calls.call("describe_table", TableName=calls.table)
+        answer = await table.request("describe_table", TableName=table.name)
     except StorageUnavailableError as error:
         if error.__cause__ is not None and code_of(error.__cause__) == "ResourceNotFoundException":
             return None
         raise
-    table: dict[str, Any] = answer["Table"]
-    return table
+    found: dict[str, Any] = answer["Table"]
+    return found
 
 
-async def _create(calls: Calls) -> None:
+async def _create(table: TableClient) -> None:
     try:
-        await calls.call(
+        await table.request(
             "create_table",
-            TableName=calls.table,
+            TableName=table.name,
             BillingMode="PAY_PER_REQUEST",
             KeySchema=_KEY_SCHEMA,
             AttributeDefinitions=_KEY_TYPES,
@@ -222,9 +222,9 @@ async def _create(calls: Calls) -> None:
             raise
 
 
-def _check_keys(name: str, table: dict[str, Any]) -> None:
-    types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
-    keys = [(one["AttributeName"], one["KeyType"]) for one in table["KeySchema"]]
+def _check_keys(name: str, found: dict[str, Any]) -> None:
+    types = {one["AttributeName"]: one["AttributeType"] for one in found["AttributeDefinitions"]}
+    keys = [(one["AttributeName"], one["KeyType"]) for one in found["KeySchema"]]
     if keys != [("pk", "HASH"), ("sk", "RANGE")] or (types["pk"], types["sk"]) != ("S", "B"):
         raise InvalidRequestError(
             f"DynamoDB table {name!r} has the key schema {keys}; DynamoDbChatStorage needs the "
@@ -232,23 +232,23 @@ def _check_keys(name: str, table: dict[str, Any]) -> None:
         )
 
 
-async def _turn_ttl_on(calls: Calls, attribute: str) -> None:
-    answer = await calls.call("describe_time_to_live", TableName=calls.table)
+async def _turn_ttl_on(table: TableClient, attribute: str) -> None:
+    answer = await table.request("describe_time_to_live", TableName=table.name)
     state = answer["TimeToLiveDescription"]
     if state["TimeToLiveStatus"] in ("ENABLED", "ENABLING"):
         used = state.get("AttributeName")
         if used != attribute:
             raise InvalidRequestError(
-                f"DynamoDB table {calls.table!r} removes items by the attribute {used!r}; "
+                f"DynamoDB table {table.name!r} removes items by the attribute {used!r}; "
                 f"pass ttl_attribute={used!r}"
             )
         return
     specification = {"Enabled": True, "AttributeName": attribute}
     try:
-        await calls.call(
-            "update_time_to_live", TableName=calls.table, TimeToLiveSpecification=specification
+        await table.request(
+            "update_time_to_live", TableName=table.name, TimeToLiveSpecification=specification
         )
     except (InvalidRequestError, StorageUnavailableError) as error:
         # Another process was quicker, or this is an emulator without TTL: readers leave out
         # what has expired in any case, only its removal is DynamoDB's part.
-        logger.warning("TTL of the table %s was not turned on: %s", calls.table, error)
+        logger.warning("TTL of the table %s was not turned on: %s", table.name, error)

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.storage.dynamodb.log_end import Tail
+from agent_memory.storage.dynamodb.log_end import LogEnd
 from agent_memory.storage.dynamodb.planning import Save
 
 _MOST: Final = 4096
@@ -23,12 +23,12 @@ class Lane:
     Attributes:
         lock: held while one of them writes.
         waiting: saves that have not been written.
-        tail: the log's end, as far as known.
+        end: the log's end, as far as known.
     """
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     waiting: list[Save] = attrs.field(factory=list[Save])
-    tail: Tail | None = None
+    end: LogEnd | None = None
 
     @property
     def idle(self) -> bool:

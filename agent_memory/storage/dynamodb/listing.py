@@ -8,9 +8,9 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
-from agent_memory.storage.dynamodb.log_end import Tail, stamp
+from agent_memory.storage.dynamodb.log_end import LogEnd, from_milliseconds
 from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,
     HEADER,
@@ -31,16 +31,16 @@ class Lister:
     """Finds chats.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         reader: reads the logs' ends.
     """
 
-    calls: Calls
+    table: TableClient
     reader: LogReader
 
     async def users(self) -> list[str]:
         """Return all user ids, sorted; this reads the whole table."""
-        pages = self.calls.scan(only=_KEYS)
+        pages = self.table.scan(only=_KEYS)
         users: set[str] = set()
         while not pages.done:
             users.update(item["pk"]["S"] for item in await pages.next())
@@ -49,7 +49,7 @@ class Lister:
     async def key_after(self, user_id: str, previous: ChatKey | None) -> ChatKey | None:
         """Return the chat, living or not, that follows another one in a user's partition."""
         low, high = _range(None, previous)
-        pages = self.calls.query(user_id, low, high, limit=1, only=_KEYS)
+        pages = self.table.query(user_id, low, high, limit=1, only=_KEYS)
         while not pages.done:
             for item in await pages.next():
                 return split_sort_key(user_id, item["sk"]["B"])[0]
@@ -66,9 +66,9 @@ class Lister:
         Returns:
             Possibly none, and the chat to go on after; None when there are no more chats.
         """
-        seen = self.reader.now()
+        as_of_ms = self.reader.now()
         low, high = _range(session_id, previous)
-        pages = self.calls.query(user_id, low, high, limit=_PAGE, only=HEADER)
+        pages = self.table.query(user_id, low, high, limit=_PAGE, only=HEADER)
         chats: dict[ChatKey, list[LogItem]] = {}
         for item in await pages.next():
             key, _ = split_sort_key(user_id, item["sk"]["B"])
@@ -79,11 +79,11 @@ class Lister:
         infos: list[ChatInfo] = []
         for key, items in chats.items():
             if key == last and not pages.done:
-                tail = await self.reader.tail(key)
+                end = await self.reader.end(key)
             else:
-                tail = await self.reader.tail_of(key, items, seen)
-            if tail.last > tail.floor:
-                infos.append(_info(key, tail))
+                end = await self.reader.end_of(key, items, as_of_ms)
+            if end.last > end.floor:
+                infos.append(_info(key, end))
         return infos, None if pages.done else last
 
 
@@ -92,6 +92,12 @@ def _range(session_id: str | None, previous: ChatKey | None) -> tuple[bytes, byt
     return stem if previous is None else prefix(LOG, previous) + END, stem + END
 
 
-def _info(key: ChatKey, tail: Tail) -> ChatInfo:
+def _info(key: ChatKey, end: LogEnd) -> ChatInfo:
     """What a log's end tells of its chat."""
-    return ChatInfo(key, tail.floor, tail.last, stamp(tail.born), stamp(tail.at))
+    return ChatInfo(
+        key,
+        end.floor,
+        end.last,
+        from_milliseconds(end.created_ms),
+        from_milliseconds(end.written_ms),
+    )

@@ -13,7 +13,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     DIGEST_BYTES,
     Kind,
     LogItem,
-    Place,
+    SortKey,
     digests,
     newest_ids,
 )
@@ -33,7 +33,7 @@ _FIRST_RESERVE: Final = 1024
 
 
 @attrs.frozen
-class Tail:
+class LogEnd:
     """What is known of a log's end.
 
     Args:
@@ -42,66 +42,66 @@ class Tail:
         last: the position of the newest entry.
         floor: everything up to it is gone.
         ids: hashes of the newest ids, oldest first; the last one is that of `last`.
-        at, born, until, due, reserved: as in :class:`LogItem`.
-        seen: when this was known to be true, in milliseconds since 1970; 0 if never.
+        written_ms, created_ms, expires_at, oldest_expires_at, reserved: as in :class:`LogItem`.
+        as_of_ms: when this was known to be true, in milliseconds since 1970; 0 if never.
     """
 
-    newest: Place = attrs.field(default=Place(0))
-    following: Place = attrs.field(default=Place(1))
+    newest: SortKey = attrs.field(default=SortKey(0))
+    following: SortKey = attrs.field(default=SortKey(1))
     last: int = 0
     floor: int = 0
     ids: bytes = b""
-    at: int = 0
-    born: int = 0
-    until: int | None = 0
-    due: int | None = None
+    written_ms: int = 0
+    created_ms: int = 0
+    expires_at: int | None = 0
+    oldest_expires_at: int | None = None
     reserved: int = 0
-    seen: int = 0
+    as_of_ms: int = 0
 
     @classmethod
-    def after(cls, item: LogItem, seen: int) -> Tail:
+    def after(cls, item: LogItem, as_of_ms: int) -> LogEnd:
         """The end of a log whose last item this is.
 
         Raises:
             CorruptedRecordError: the item is broken, so that nothing is known.
         """
-        if item.kind is Kind.BROKEN:
+        if item.kind is Kind.UNREADABLE:
             raise CorruptedRecordError(
-                f"the newest item of a log, at position {item.place.position}, is unreadable; "
+                f"the newest item of a log, at position {item.sort_key.position}, is unreadable; "
                 "repair or remove it",
-                location=f"position {item.place.position}, slot {item.place.slot}",
+                location=f"position {item.sort_key.position}, slot {item.sort_key.slot}",
             )
         anchor = item.kind is Kind.ANCHOR
         return cls(
-            newest=item.place,
+            newest=item.sort_key,
             following=item.following,
-            last=item.reserved if anchor else item.end,
+            last=item.reserved if anchor else item.last,
             floor=item.reserved if anchor else item.floor,
             ids=item.ids,
-            at=item.at,
-            born=item.born,
-            until=item.until,
-            due=item.due,
+            written_ms=item.written_ms,
+            created_ms=item.created_ms,
+            expires_at=item.expires_at,
+            oldest_expires_at=item.oldest_expires_at,
             reserved=item.reserved,
-            seen=seen,
+            as_of_ms=as_of_ms,
         )
 
     @property
     def unknown(self) -> bool:
         """Whether the table holds nothing of the chat."""
-        return self.at == 0
+        return self.written_ms == 0
 
     def fresh(self, now: int) -> bool:
         """Whether a writer may still rely on it; a clock that went back makes it stale."""
-        return self.seen <= now <= self.seen + TRUST_MS
+        return self.as_of_ms <= now <= self.as_of_ms + TRUST_MS
 
     def wholly_expired(self, now: int) -> bool:
         """Whether the newest item has expired, and with it everything."""
-        return not self.unknown and self.until is not None and self.until * 1000 <= now
+        return not self.unknown and self.expires_at is not None and self.expires_at * 1000 <= now
 
     def partly_expired(self, now: int) -> bool:
         """Whether the oldest living item may have expired."""
-        return self.due is not None and self.due * 1000 <= now
+        return self.oldest_expires_at is not None and self.oldest_expires_at * 1000 <= now
 
     def matches(self, ids: Iterable[str]) -> list[int]:
         """The living positions where one of these ids may be, in ascending order."""
@@ -115,63 +115,69 @@ class Tail:
         ]
 
 
-def expired(tail: Tail, reserved: int) -> Tail:
+def expired(end: LogEnd, reserved: int) -> LogEnd:
     """The end of a log of which nothing lives: it goes on above all that was ever used."""
-    last = max(tail.last, reserved)
+    last = max(end.last, reserved)
     return attrs.evolve(
-        tail, following=Place(last + 1), last=last, floor=last, ids=b"", due=None, born=0
+        end,
+        following=SortKey(last + 1),
+        last=last,
+        floor=last,
+        ids=b"",
+        oldest_expires_at=None,
+        created_ms=0,
     )
 
 
-def next_append(tail: Tail, now: int, ttl: int | None, ids: Iterable[str], notes: int) -> LogItem:
+def next_append(end: LogEnd, now: int, ttl: int | None, ids: Iterable[str], notes: int) -> LogItem:
     """The item, without its body, that appends entries with these ids.
 
     Args:
-        tail: the log's end.
+        end: the log's end.
         now: the time in milliseconds since 1970.
         ttl: how many seconds entries live; None for ever.
         ids: of the entries.
         notes: how many of them are notes.
     """
     added = digests(list(ids))
-    at = max(now, tail.at)
-    until = _until(tail, at, ttl)
+    written_ms = max(now, end.written_ms)
+    expires_at = _expiry(end, written_ms, ttl)
     return LogItem(
-        place=tail.following,
+        sort_key=end.following,
         kind=Kind.APPEND,
         count=len(added) // DIGEST_BYTES,
         notes=notes,
-        floor=tail.floor,
-        ids=newest_ids(tail.ids, added),
-        at=at,
-        born=tail.born or at,
-        until=until,
-        due=tail.due if tail.last > tail.floor else until,
-        reserved=tail.reserved,
+        floor=end.floor,
+        ids=newest_ids(end.ids, added),
+        written_ms=written_ms,
+        created_ms=end.created_ms or written_ms,
+        expires_at=expires_at,
+        oldest_expires_at=end.oldest_expires_at if end.last > end.floor else expires_at,
+        reserved=end.reserved,
     )
 
 
-def next_floor(tail: Tail, now: int, ttl: int | None, floor: int) -> LogItem:
+def next_floor(end: LogEnd, now: int, ttl: int | None, floor: int) -> LogItem:
     """The item that says: everything up to `floor` is gone."""
-    at = max(now, tail.at)
+    written_ms = max(now, end.written_ms)
     return LogItem(
-        place=tail.following,
+        sort_key=end.following,
         kind=Kind.FLOOR,
         floor=floor,
-        ids=tail.ids,
-        at=at,
-        born=tail.born,
-        until=_until(tail, at, ttl),
-        due=tail.due if tail.last > floor else None,
-        reserved=tail.reserved,
+        ids=end.ids,
+        written_ms=written_ms,
+        created_ms=end.created_ms,
+        expires_at=_expiry(end, written_ms, ttl),
+        oldest_expires_at=end.oldest_expires_at if end.last > floor else None,
+        reserved=end.reserved,
     )
 
 
-def _until(tail: Tail, at: int, ttl: int | None) -> int | None:
+def _expiry(end: LogEnd, written_ms: int, ttl: int | None) -> int | None:
     """No item expires before an older one; once one never does, no later one does either."""
-    if ttl is None or tail.until is None:
+    if ttl is None or end.expires_at is None:
         return None
-    return max(tail.until, at // 1000 + ttl)
+    return max(end.expires_at, written_ms // 1000 + ttl)
 
 
 def reserve_for(last: int) -> int:
@@ -179,7 +185,7 @@ def reserve_for(last: int) -> int:
     return max(_FIRST_RESERVE, 2 * last)
 
 
-def stamp(milliseconds: int) -> datetime:
+def from_milliseconds(milliseconds: int) -> datetime:
     """A time in milliseconds since 1970 as a datetime."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
@@ -187,10 +193,10 @@ def stamp(milliseconds: int) -> datetime:
 def tombstone(item: LogItem) -> LogItem:
     """What stays of an item whose entries are gone."""
     return LogItem(
-        place=item.place,
-        kind=Kind.GONE,
+        sort_key=item.sort_key,
+        kind=Kind.TOMBSTONE,
         count=item.count,
-        at=item.at,
-        until=item.until,
+        written_ms=item.written_ms,
+        expires_at=item.expires_at,
         token=item.token,
     )

@@ -11,7 +11,7 @@ from agent_memory.errors import StorageConflictError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage._engine.append_plan import conflict
-from agent_memory.storage.dynamodb.log_end import Tail
+from agent_memory.storage.dynamodb.log_end import LogEnd
 from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
 
 GROUP_CHARACTERS: Final = 100_000
@@ -80,14 +80,14 @@ def group(waiting: Sequence[Save]) -> list[Save]:
     return chosen
 
 
-def plan(key: ChatKey, tail: Tail, saves: Sequence[Save], known: Mapping[str, Entry]) -> Plan:
+def plan(key: ChatKey, end: LogEnd, saves: Sequence[Save], known: Mapping[str, Entry]) -> Plan:
     """Place what is new after the log's end, and find what is not new.
 
     Args:
         key: which chat.
-        tail: the log's end.
+        end: the log's end.
         saves: in order; each is taken whole or refused whole.
-        known: stored entries by id; at least those of the saves that the tail knows.
+        known: stored entries by id; at least those of the saves whose hashes the log's end holds.
     """
     known = dict(known)
     entries: list[Entry] = []
@@ -105,7 +105,7 @@ def plan(key: ChatKey, tail: Tail, saves: Sequence[Save], known: Mapping[str, En
             continue
         for entry, text in zip(save.entries, save.texts, strict=True):
             if entry.id not in known:
-                position = tail.last + len(entries) + 1
+                position = end.last + len(entries) + 1
                 known[entry.id] = entry.placed(position, key.agent_id)
                 entries.append(entry)
                 texts.append(text)

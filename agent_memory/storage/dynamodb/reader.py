@@ -8,18 +8,25 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.storage.dynamodb.log_end import Tail, expired
-from agent_memory.storage.dynamodb.ranges import RawSlice, Span, chain, holes, overlapping, wanted
-from agent_memory.storage.dynamodb.table_client import Calls, Pages
+from agent_memory.storage.dynamodb.log_end import LogEnd, expired
+from agent_memory.storage.dynamodb.ranges import (
+    PositionRange,
+    RawSlice,
+    live_items,
+    missing_positions,
+    overlapping,
+    requested_range,
+)
+from agent_memory.storage.dynamodb.table_client import Pages, TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,
     HEADER,
     LOG,
     Kind,
     LogItem,
-    Place,
+    SortKey,
     from_attributes,
-    last_place_at,
+    last_sort_key_at,
     log_key,
     part_prefix,
     prefix,
@@ -44,47 +51,47 @@ class LogReader:
     that floor and end were read. What is missing went meanwhile, so the floor is read again.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         now: returns the time in milliseconds since 1970.
     """
 
-    calls: Calls
+    table: TableClient
     now: Callable[[], int]
 
     # ------------------------------------------------------------------------- the log's end
 
-    async def tail(self, key: ChatKey) -> Tail:
+    async def end(self, key: ChatKey) -> LogEnd:
         """Return the log's end; one that is ``unknown`` if the table has nothing of it."""
-        seen = self.now()
-        pages = self._pages(key, Place(0), forward=False, limit=1, only=HEADER)
-        return await self.tail_of(key, await _first(pages), seen)
+        as_of_ms = self.now()
+        pages = self._pages(key, SortKey(0), forward=False, limit=1, only=HEADER)
+        return await self.end_of(key, await _first(pages), as_of_ms)
 
-    async def tail_of(self, key: ChatKey, items: Sequence[LogItem], seen: int) -> Tail:
+    async def end_of(self, key: ChatKey, items: Sequence[LogItem], as_of_ms: int) -> LogEnd:
         """Return the end of a log, floor and all, as time has made it.
 
         Args:
             key: which chat.
             items: the last of them is the log's newest; none if the log is unknown.
-            seen: when they were read.
+            as_of_ms: when they were read.
         """
-        tail = Tail.after(items[-1], seen) if items else Tail(seen=seen)
-        if tail.wholly_expired(seen):
-            anchor = await self.calls.get(log_key(key, Place(0)), key)
-            return expired(tail, 0 if anchor is None else from_attributes(anchor).reserved)
-        if tail.partly_expired(seen):
-            return await self._above_expired(key, tail)
-        return tail
+        end = LogEnd.after(items[-1], as_of_ms) if items else LogEnd(as_of_ms=as_of_ms)
+        if end.wholly_expired(as_of_ms):
+            anchor = await self.table.get(log_key(key, SortKey(0)), key)
+            return expired(end, 0 if anchor is None else from_attributes(anchor).reserved)
+        if end.partly_expired(as_of_ms):
+            return await self._above_expired(key, end)
+        return end
 
-    async def _above_expired(self, key: ChatKey, tail: Tail) -> Tail:
-        pages, found = await self._from(key, tail.floor, limit=_PAGE, only=HEADER)
+    async def _above_expired(self, key: ChatKey, end: LogEnd) -> LogEnd:
+        pages, found = await self._from(key, end.floor, limit=_PAGE, only=HEADER)
         while True:
             for item in found:
-                alive = item.until is None or item.until * 1000 > tail.seen
-                if item.kind is Kind.APPEND and item.end > tail.floor and alive:
-                    floor = max(tail.floor, item.place.position + item.skip - 1)
-                    return attrs.evolve(tail, floor=floor, due=item.until)
+                alive = item.expires_at is None or item.expires_at * 1000 > end.as_of_ms
+                if item.kind is Kind.APPEND and item.last > end.floor and alive:
+                    floor = max(end.floor, item.sort_key.position + item.skip - 1)
+                    return attrs.evolve(end, floor=floor, oldest_expires_at=item.expires_at)
             if pages.done:  # only items without entries are left
-                return attrs.evolve(tail, floor=tail.last, due=None)
+                return attrs.evolve(end, floor=end.last, oldest_expires_at=None)
             found = await _parsed(pages)
 
     # ---------------------------------------------------------------------------- its entries
@@ -95,46 +102,46 @@ class LogReader:
         """Read a part of a log; the arguments are those of ``ChatStorage._read``."""
         start, before = after, None
         while True:
-            items, tail = await self._window(key, start, first, last)
-            span = wanted(tail, after, first, last)
-            held = await self._with_bodies(key, overlapping(chain(items, tail), span))
-            missing = holes([item for item, _ in held], span)
-            if not missing or (tail.floor, missing) == before:  # missing for good: corrupted
-                return RawSlice(key, self.calls.table, tail.floor, span, held)
-            start, before = max(start, tail.floor), (tail.floor, missing)
+            items, end = await self._window(key, start, first, last)
+            requested = requested_range(end, after, first, last)
+            held = await self._with_bodies(key, overlapping(live_items(items, end), requested))
+            missing = missing_positions([item for item, _ in held], requested)
+            if not missing or (end.floor, missing) == before:  # missing for good: corrupted
+                return RawSlice(key, self.table.name, end.floor, requested, held)
+            start, before = max(start, end.floor), (end.floor, missing)
 
     async def read_session(self, user_id: str, session_id: str) -> dict[ChatKey, RawSlice]:
         """Read all logs of a session in one query, and again those that changed meanwhile."""
         low = session_prefix(LOG, session_id)
-        seen = self.now()
+        as_of_ms = self.now()
         chats: dict[ChatKey, list[LogItem]] = {}
-        for attributes in await self.calls.query(user_id, low, low + END).all():
+        for attributes in await self.table.query(user_id, low, low + END).all():
             key, _ = split_sort_key(user_id, attributes["sk"]["B"])
             chats.setdefault(key, []).append(from_attributes(attributes))
-        slices = [await self._whole(key, items, seen) for key, items in chats.items()]
-        return {found.key: found for found in slices if found.span.count}
+        slices = [await self._whole(key, items, as_of_ms) for key, items in chats.items()]
+        return {found.key: found for found in slices if found.requested.count}
 
-    async def _whole(self, key: ChatKey, items: list[LogItem], seen: int) -> RawSlice:
-        tail = await self.tail_of(key, items, seen)
-        span = wanted(tail, 0, None, None)
-        held = await self._with_bodies(key, overlapping(chain(items, tail), span))
-        if holes([item for item, _ in held], span):
+    async def _whole(self, key: ChatKey, items: list[LogItem], as_of_ms: int) -> RawSlice:
+        end = await self.end_of(key, items, as_of_ms)
+        requested = requested_range(end, 0, None, None)
+        held = await self._with_bodies(key, overlapping(live_items(items, end), requested))
+        if missing_positions([item for item, _ in held], requested):
             return await self.read(key)
-        return RawSlice(key, self.calls.table, tail.floor, span, held)
+        return RawSlice(key, self.table.name, end.floor, requested, held)
 
-    async def headers(self, key: ChatKey, floor: int) -> tuple[list[LogItem], Tail]:
+    async def headers(self, key: ChatKey, floor: int) -> tuple[list[LogItem], LogEnd]:
         """Return the items, without their bodies, that hold what lives in a log, and its end.
 
         Args:
             key: which chat.
             floor: a floor that it has had, to begin to read there.
         """
-        items, tail = await self._window(key, floor, None, None, only=HEADER)
-        return overlapping(chain(items, tail), Span(tail.floor + 1, tail.last)), tail
+        items, end = await self._window(key, floor, None, None, only=HEADER)
+        return overlapping(live_items(items, end), PositionRange(end.floor + 1, end.last)), end
 
-    async def item(self, key: ChatKey, place: Place) -> LogItem | None:
+    async def item(self, key: ChatKey, sort_key: SortKey) -> LogItem | None:
         """Return one item with its body, if it is inline."""
-        attributes = await self.calls.get(log_key(key, place), key)
+        attributes = await self.table.get(log_key(key, sort_key), key)
         return None if attributes is None else from_attributes(attributes)
 
     async def body(self, key: ChatKey, item: LogItem) -> str | None:
@@ -143,8 +150,8 @@ class LogReader:
             return item.text
         zipped = item.zipped
         if item.parts:
-            low = part_prefix(key, item.place, item.token)
-            parts = await self.calls.query(key.user_id, low, low + END, key=key).all()
+            low = part_prefix(key, item.sort_key, item.token)
+            parts = await self.table.query(key.user_id, low, low + END, key=key).all()
             zipped = b"".join(part["zip"]["B"] for part in parts)
         try:
             return None if zipped is None else unpack(zipped)
@@ -167,62 +174,62 @@ class LogReader:
         last: int | None,
         *,
         only: Sequence[str] = (),
-    ) -> tuple[list[LogItem], Tail]:
-        seen = self.now()
+    ) -> tuple[list[LogItem], LogEnd]:
+        as_of_ms = self.now()
         if last is not None:
-            return await self._newest_window(key, after, last, seen)
+            return await self._newest_window(key, after, last, as_of_ms)
         pages, items = await self._from(key, after, limit=first, only=only)
         high = None if first is None else after + first
         while not pages.done and (high is None or not _reach(items, high)):
             items += await _parsed(pages)
         if not pages.done:
-            return items, await self.tail(key)
-        return items, await self.tail_of(key, items, seen)
+            return items, await self.end(key)
+        return items, await self.end_of(key, items, as_of_ms)
 
     async def _newest_window(
-        self, key: ChatKey, after: int, last: int, seen: int
-    ) -> tuple[list[LogItem], Tail]:
-        pages = self._pages(key, Place(0), forward=False, limit=min(last, _PAGE))
+        self, key: ChatKey, after: int, last: int, as_of_ms: int
+    ) -> tuple[list[LogItem], LogEnd]:
+        pages = self._pages(key, SortKey(0), forward=False, limit=min(last, _PAGE))
         items = await _first(pages)
         if not items:
-            return items, Tail(seen=seen)
-        tail = await self.tail_of(key, items[:1], seen)
-        low = wanted(tail, after, None, last).low
-        while not pages.done and items[-1].place.position > low:
+            return items, LogEnd(as_of_ms=as_of_ms)
+        end = await self.end_of(key, items[:1], as_of_ms)
+        low = requested_range(end, after, None, last).low
+        while not pages.done and items[-1].sort_key.position > low:
             items += await _parsed(pages)
-        return items, tail
+        return items, end
 
     async def _from(
         self, key: ChatKey, after: int, *, limit: int | None = None, only: Sequence[str] = ()
     ) -> tuple[Pages, list[LogItem]]:
         """Begin to read what follows a position, with the item that holds the first of it."""
-        start = Place(max(0, after - _OVERLAP))
+        start = SortKey(max(0, after - _OVERLAP))
         limit = None if limit is None else limit + _OVERLAP
         pages = self._pages(key, start, limit=limit, only=only)
         items = await _first(pages)
-        begins = items[0].place.position if items else after + 2
+        begins = items[0].sort_key.position if items else after + 2
         if start.position > 0 and begins > after + 1:
-            before = last_place_at(start.position - 1)
-            earlier = self._pages(key, Place(0), before, forward=False, limit=1, only=only)
+            before = last_sort_key_at(start.position - 1)
+            earlier = self._pages(key, SortKey(0), before, forward=False, limit=1, only=only)
             items = await _first(earlier) + items
         return pages, items
 
     def _pages(
         self,
         key: ChatKey,
-        low: Place,
-        high: Place | None = None,
+        low: SortKey,
+        high: SortKey | None = None,
         *,
         forward: bool = True,
         limit: int | None = None,
         only: Sequence[str] = (),
     ) -> Pages:
         stem = prefix(LOG, key)
-        end = END if high is None else high.to_bytes()
-        return self.calls.query(
+        upper = END if high is None else high.to_bytes()
+        return self.table.query(
             key.user_id,
             stem + low.to_bytes(),
-            stem + end,
+            stem + upper,
             key=key,
             forward=forward,
             limit=limit,
@@ -231,7 +238,7 @@ class LogReader:
 
 
 def _reach(items: Sequence[LogItem], high: int) -> bool:
-    return any(item.kind is Kind.APPEND and item.end >= high for item in reversed(items))
+    return any(item.kind is Kind.APPEND and item.last >= high for item in reversed(items))
 
 
 async def _parsed(pages: Pages) -> list[LogItem]:

@@ -14,25 +14,25 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.lanes import Lane, Lanes
 from agent_memory.storage.dynamodb.listing import Lister
-from agent_memory.storage.dynamodb.log_end import ERASE_MS, Tail, next_floor, tombstone
-from agent_memory.storage.dynamodb.ranges import RawSlice, Span
+from agent_memory.storage.dynamodb.log_end import ERASE_MS, LogEnd, next_floor, tombstone
+from agent_memory.storage.dynamodb.ranges import PositionRange, RawSlice
 from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.summary_records import Records
-from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.summary_records import SummaryRecords
+from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,
     HEADER,
     LOG,
     PART,
-    PLACE_BYTES,
+    SORT_KEY_BYTES,
     SUMMARY,
     TOKEN_BYTES,
     Kind,
     LogItem,
-    Place,
+    SortKey,
     from_attributes,
     join_lines,
-    last_place_at,
+    last_sort_key_at,
     log_key,
     prefix,
     split_sort_key,
@@ -49,68 +49,66 @@ class Forgetter:
     """Raises floors.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         reader: reads the logs.
         writer: writes items.
         records: the summary records, void below a floor.
     """
 
-    calls: Calls
+    table: TableClient
     reader: LogReader
     writer: LogWriter
-    records: Records
+    records: SummaryRecords
 
     async def forget(self, key: ChatKey, keep: int) -> int:
         """Let only the newest `keep` messages live; return how many went."""
         lane = self.writer.lanes.of(key)
         async with lane.lock:
-            tail, gone = await self._raise_floor(key, lane, keep)
-        if tail.floor:
-            await asyncio.gather(
-                self.records.remove_below(key, tail.floor), self._sweep(key, tail)
-            )
+            end, gone = await self._raise_floor(key, lane, keep)
+        if end.floor:
+            await asyncio.gather(self.records.remove_below(key, end.floor), self._sweep(key, end))
         return gone
 
-    async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[Tail, int]:
+    async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[LogEnd, int]:
         """Return the log's end, and how many messages went below its floor just now."""
-        backoff = Backoff(self.calls.timeout)
+        backoff = Backoff(self.table.timeout)
         while True:
-            known = lane.tail if lane.tail and lane.tail.fresh(self.reader.now()) else Tail()
-            items, tail = await self.reader.headers(key, known.floor)
-            positions = await self._message_positions(key, items, tail)
-            floor = _floor(tail, positions, keep)
-            lane.tail = await self._put_floor(key, tail, floor) if floor > tail.floor else tail
-            if lane.tail is not None:
-                return lane.tail, sum(position <= floor for position in positions)
+            known = lane.end if lane.end and lane.end.fresh(self.reader.now()) else LogEnd()
+            items, end = await self.reader.headers(key, known.floor)
+            positions = await self._message_positions(key, items, end)
+            floor = _floor(end, positions, keep)
+            lane.end = await self._put_floor(key, end, floor) if floor > end.floor else end
+            if lane.end is not None:
+                return lane.end, sum(position <= floor for position in positions)
             if backoff.expired:
-                raise lost_every_race(self.calls, key)
+                raise lost_every_race(self.table, key)
             await backoff.wait()
 
-    async def _put_floor(self, key: ChatKey, tail: Tail, floor: int) -> Tail | None:
+    async def _put_floor(self, key: ChatKey, end: LogEnd, floor: int) -> LogEnd | None:
         item = attrs.evolve(
-            next_floor(tail, self.reader.now(), self.writer.ttl, floor),
+            next_floor(end, self.reader.now(), self.writer.ttl, floor),
             token=os.urandom(TOKEN_BYTES),
         )
-        if not await self.calls.put_new(self.writer.attributes(key, item), key):
+        if not await self.table.put_new(self.writer.attributes(key, item), key):
             return None
-        return await self.writer.reserve(key, Tail.after(item, tail.seen))
+        return await self.writer.reserve(key, LogEnd.after(item, end.as_of_ms))
 
     async def _message_positions(
-        self, key: ChatKey, items: Sequence[LogItem], tail: Tail
+        self, key: ChatKey, items: Sequence[LogItem], end: LogEnd
     ) -> list[int]:
         positions: list[int] = []
         for item in items:
             positions.extend(await self._messages_of(key, item))
-        return [position for position in positions if position > tail.floor]
+        return [position for position in positions if position > end.floor]
 
     async def _messages_of(self, key: ChatKey, item: LogItem) -> Sequence[int]:
-        start = item.place.position + item.skip
+        start = item.sort_key.position + item.skip
         if not item.notes:
-            return range(start, item.end + 1)
-        whole = await self.reader.item(key, item.place)
+            return range(start, item.last + 1)
+        whole = await self.reader.item(key, item.sort_key)
         body = None if whole is None else await self.reader.body(key, whole)
         held = [] if body is None or whole is None else [(whole, body)]
-        raw = RawSlice(key, self.calls.table, 0, Span(start, item.end), held)
+        raw = RawSlice(key, self.table.name, 0, PositionRange(start, item.last), held)
         return [
             start + index
             for index, entry in enumerate(raw.decode().entries)
@@ -119,37 +117,37 @@ class Forgetter:
 
     # ---------------------------------------------------------------------- below the floor
 
-    async def _sweep(self, key: ChatKey, tail: Tail) -> None:
+    async def _sweep(self, key: ChatKey, end: LogEnd) -> None:
         """Remove what lies below the floor; after a crash the next trim or delete goes on."""
         stem = prefix(LOG, key)
-        low, high = stem + Place(1).to_bytes(), stem + last_place_at(tail.floor + 1).to_bytes()
-        pages = self.calls.query(key.user_id, low, high, key=key, only=HEADER)
+        low, high = stem + SortKey(1).to_bytes(), stem + last_sort_key_at(end.floor + 1).to_bytes()
+        pages = self.table.query(key.user_id, low, high, key=key, only=HEADER)
         while not pages.done:
             items = [from_attributes(attributes) for attributes in await pages.next()]
-            older = [item for item in items if item.place < tail.newest]
-            await self._remove(key, [item for item in older if item.end <= tail.floor])
+            older = [item for item in items if item.sort_key < end.newest]
+            await self._remove(key, [item for item in older if item.last <= end.floor])
             for item in older:
-                if item.kind is Kind.APPEND and item.end > tail.floor:
-                    await self._cut(key, item, tail.floor)
+                if item.kind is Kind.APPEND and item.last > end.floor:
+                    await self._cut(key, item, end.floor)
 
     async def _remove(self, key: ChatKey, items: Sequence[LogItem]) -> None:
         """Remove items; the younger ones leave a tombstone, see ``ERASE_MS``."""
         for item in items:
-            await self.calls.delete_all(part_keys(key, item), key)
+            await self.table.delete_all(part_keys(key, item), key)
         before = self.reader.now() - ERASE_MS
-        old = [log_key(key, item.place) for item in items if item.at <= before]
+        old = [log_key(key, item.sort_key) for item in items if item.written_ms <= before]
         young = [
             self.writer.attributes(key, tombstone(item))
             for item in items
-            if item.at > before and item.kind is Kind.APPEND
+            if item.written_ms > before and item.kind is Kind.APPEND
         ]
-        await self.calls.put_all(young, key)
-        await self.calls.delete_all(old, key)
+        await self.table.put_all(young, key)
+        await self.table.delete_all(old, key)
 
     async def _cut(self, key: ChatKey, item: LogItem, floor: int) -> None:
         """Rewrite an item of which only the newer entries live."""
-        skip = floor + 1 - item.place.position
-        whole = await self.reader.item(key, item.place) if skip > item.skip else None
+        skip = floor + 1 - item.sort_key.position
+        whole = await self.reader.item(key, item.sort_key) if skip > item.skip else None
         if whole is None or whole.kind is not Kind.APPEND or skip <= whole.skip:
             return
         body = await self.reader.body(key, whole)
@@ -158,13 +156,13 @@ class Forgetter:
         lines = body.split("\n")[skip - whole.skip :]
         bare = attrs.evolve(whole, skip=skip, text=None, zipped=None, parts=0)
         if await self.writer.put_with_body(key, bare, join_lines(lines), _LESS_CUT):
-            await self.calls.delete_all(part_keys(key, whole), key)
+            await self.table.delete_all(part_keys(key, whole), key)
 
 
-def _floor(tail: Tail, positions: Sequence[int], keep: int) -> int:
+def _floor(end: LogEnd, positions: Sequence[int], keep: int) -> int:
     if keep == 0:
-        return tail.last
-    return tail.floor if len(positions) < keep else positions[-keep] - 1
+        return end.last
+    return end.floor if len(positions) < keep else positions[-keep] - 1
 
 
 _PART_KEYS: Final = ("pk", "sk", "at")
@@ -175,13 +173,13 @@ class Purger:
     """Removes dead chats and stray parts.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         reader: reads the logs' ends.
         lister: finds the chats.
         lanes: what is known of the chats, to be forgotten with them.
     """
 
-    calls: Calls
+    table: TableClient
     reader: LogReader
     lister: Lister
     lanes: Lanes
@@ -200,10 +198,10 @@ class Purger:
     async def _purge_chat(self, key: ChatKey, age_ms: int) -> bool:
         lane = self.lanes.of(key)
         async with lane.lock:
-            tail = await self.reader.tail(key)
-            if tail.last > tail.floor or tail.at > self.reader.now() - age_ms:
+            end = await self.reader.end(key)
+            if end.last > end.floor or end.written_ms > self.reader.now() - age_ms:
                 return False
-            lane.tail = None
+            lane.end = None
             for kind in (PART, SUMMARY):
                 await self._delete(key, kind, ("pk", "sk"))
             await self._delete(key, LOG, HEADER)
@@ -211,25 +209,27 @@ class Purger:
 
     async def _delete(self, key: ChatKey, kind: bytes, only: tuple[str, ...]) -> None:
         stem = prefix(kind, key)
-        items = await self.calls.query(key.user_id, stem, stem + END, key=key, only=only).all()
+        items = await self.table.query(key.user_id, stem, stem + END, key=key, only=only).all()
         # The newest item goes last: until then the floor is known, and a purge can go on.
-        await self.calls.delete_all(items[:-1], key)
-        await self.calls.delete_all(items[-1:], key)
+        await self.table.delete_all(items[:-1], key)
+        await self.table.delete_all(items[-1:], key)
 
     async def _purge_parts(self, user_id: str) -> None:
         """Remove parts that no item shows, once no append can be about to show them."""
-        pages = self.calls.query(user_id, PART, PART + END, only=_PART_KEYS)
+        pages = self.table.query(user_id, PART, PART + END, only=_PART_KEYS)
         before = self.reader.now() - ERASE_MS
         shown: dict[tuple[ChatKey, bytes], bytes] = {}
         while not pages.done:
             for part in await pages.next():
                 key, rest = split_sort_key(user_id, part["sk"]["B"])
-                place, token = rest[:PLACE_BYTES], rest[PLACE_BYTES:][:TOKEN_BYTES]
-                if (key, place) not in shown:
-                    shown = {(key, place): await self._token_at(key, Place.from_bytes(place))}
-                if shown[key, place] != token and int(part["at"]["N"]) <= before:
-                    await self.calls.delete_all([part], key)
+                sort_key, token = rest[:SORT_KEY_BYTES], rest[SORT_KEY_BYTES:][:TOKEN_BYTES]
+                if (key, sort_key) not in shown:
+                    shown = {
+                        (key, sort_key): await self._token_at(key, SortKey.from_bytes(sort_key))
+                    }
+                if shown[key, sort_key] != token and int(part["at"]["N"]) <= before:
+                    await self.table.delete_all([part], key)
 
-    async def _token_at(self, key: ChatKey, place: Place) -> bytes:
-        item = await self.calls.get(log_key(key, place), key)
+    async def _token_at(self, key: ChatKey, sort_key: SortKey) -> bytes:
+        item = await self.table.get(log_key(key, sort_key), key)
         return b"" if item is None else bytes(item.get("token", {"B": b""})["B"])

@@ -12,7 +12,7 @@ from agent_memory.messages import ChatKey
 
 
 @attrs.frozen
-class Verdict:
+class ErrorClass:
     """What to make of a failed request.
 
     Args:
@@ -26,9 +26,9 @@ class Verdict:
     advice: str = ""
 
 
-_THROTTLED: Final = Verdict(retry=True)
-_UNSURE: Final = Verdict(retry=True, applied=True)
-_CREDENTIALS: Final = Verdict(retry=False, advice="check the credentials and the region")
+_THROTTLED: Final = ErrorClass(retry=True)
+_UNSURE: Final = ErrorClass(retry=True, applied=True)
+_CREDENTIALS: Final = ErrorClass(retry=False, advice="check the credentials and the region")
 
 # Source of the codes, and of which may be retried:
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
@@ -38,7 +38,7 @@ _BY_CODE: Final = {
     "ServiceUnavailable": _UNSURE,
     "ServiceUnavailableException": _UNSURE,
     "RequestTimeout": _UNSURE,
-    "ItemCollectionSizeLimitExceededException": Verdict(
+    "ItemCollectionSizeLimitExceededException": ErrorClass(
         retry=False, advice="create the table without local secondary indexes"
     ),
     "LimitExceededException": _THROTTLED,
@@ -49,7 +49,7 @@ _BY_CODE: Final = {
     "Throttling": _THROTTLED,
     "TransactionConflictException": _THROTTLED,
     "TransactionInProgressException": _THROTTLED,
-    "AccessDeniedException": Verdict(
+    "AccessDeniedException": ErrorClass(
         retry=False,
         advice="allow dynamodb:PutItem, GetItem, Query, Scan, BatchWriteItem and, for "
         "create_table=True, CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive",
@@ -64,16 +64,16 @@ _BY_CODE: Final = {
 
 # Exceptions of botocore by name; those that are raised before a request leaves come first.
 _BY_NAME: Final = (
-    ("NoRegionError", Verdict(retry=False, advice="give region=…, or set AWS_DEFAULT_REGION")),
+    ("NoRegionError", ErrorClass(retry=False, advice="give region=…, or set AWS_DEFAULT_REGION")),
     ("NoCredentialsError", _CREDENTIALS),
     ("PartialCredentialsError", _CREDENTIALS),
-    ("CredentialRetrievalError", Verdict(retry=True, advice="check the credentials")),
-    ("EndpointConnectionError", Verdict(retry=True)),
-    ("ConnectTimeoutError", Verdict(retry=True)),
+    ("CredentialRetrievalError", ErrorClass(retry=True, advice="check the credentials")),
+    ("EndpointConnectionError", ErrorClass(retry=True)),
+    ("ConnectTimeoutError", ErrorClass(retry=True)),
     ("HTTPClientError", _UNSURE),
     ("ConnectionError", _UNSURE),
     ("ResponseParserError", _UNSURE),
-    ("BotoCoreError", Verdict(retry=False)),
+    ("BotoCoreError", ErrorClass(retry=False)),
 )
 
 
@@ -85,24 +85,24 @@ def code_of(error: BaseException) -> str:
     return str(response.get("Error", {}).get("Code", ""))
 
 
-def verdict_of(error: BaseException) -> Verdict | None:
+def classify(error: BaseException) -> ErrorClass | None:
     """Return what a failed request means, or None when the error is not the SDK's."""
     code = code_of(error)
     if code:
         response: Any = error.__dict__["response"]
         status: Any = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         server_fault = isinstance(status, int) and status >= 500  # noqa: PLR2004 (HTTP)
-        return _BY_CODE.get(code, _UNSURE if server_fault else Verdict(retry=False))
+        return _BY_CODE.get(code, _UNSURE if server_fault else ErrorClass(retry=False))
     exceptions: Any = importlib.import_module("botocore.exceptions")
     parsers: Any = importlib.import_module("botocore.parsers")
-    for name, verdict in _BY_NAME:
+    for name, error_class in _BY_NAME:
         kind = getattr(exceptions, name, None) or getattr(parsers, name)
         if isinstance(error, kind):
-            return verdict
+            return error_class
     return _UNSURE if isinstance(error, OSError | TimeoutError) else None
 
 
-def translated(
+def translate_error(
     error: BaseException, table: str, key: ChatKey | None, *, stored: bool | None
 ) -> Exception:
     """Return the error of ours that tells of one of the SDK's."""
@@ -122,8 +122,8 @@ def translated(
             f"{where} refuses the request; it must have the partition key 'pk' (S) and the sort "
             f"key 'sk' (B), see DynamoDbChatStorage ({text})"
         )
-    verdict = verdict_of(error)
-    advice = f"; {verdict.advice}" if verdict is not None and verdict.advice else ""
+    error_class = classify(error)
+    advice = f"; {error_class.advice}" if error_class is not None and error_class.advice else ""
     return StorageUnavailableError(
         f"{where}: {type(error).__name__}: {text}{advice}", key=key, stored=stored
     )

@@ -29,8 +29,8 @@ from agent_memory.storage.dynamodb.listing import Lister
 from agent_memory.storage.dynamodb.reader import LogReader
 from agent_memory.storage.dynamodb.removal import Forgetter, Purger
 from agent_memory.storage.dynamodb.running import CallersLoop, OwnLoop
-from agent_memory.storage.dynamodb.summary_records import Records
-from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.summary_records import SummaryRecords
+from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.writer import LogWriter
 from agent_memory.storage.summaries import SummaryStore
 
@@ -39,36 +39,38 @@ from agent_memory.storage.summaries import SummaryStore
 class Backend:
     """What a store's coroutines need; it does not refer to the store."""
 
-    calls: Calls
+    table: TableClient
     reader: LogReader
     writer: LogWriter
     forgetter: Forgetter
     lister: Lister
     purger: Purger
-    records: Records
+    records: SummaryRecords
 
 
-def assemble(calls: Calls, now: Callable[[], int], ttl: int | None, ttl_attribute: str) -> Backend:
+def assemble(
+    table: TableClient, now: Callable[[], int], ttl: int | None, ttl_attribute: str
+) -> Backend:
     """Put the parts together.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         now: returns the time in milliseconds since 1970.
         ttl: how many seconds entries live; None for ever.
         ttl_attribute: the attribute that tells DynamoDB when to remove an item.
     """
     lanes = Lanes()
-    reader = LogReader(calls, now)
-    writer = LogWriter(calls, reader, lanes, ttl, ttl_attribute)
-    lister = Lister(calls, reader)
-    records = Records(calls, reader, ttl, ttl_attribute)
+    reader = LogReader(table, now)
+    writer = LogWriter(table, reader, lanes, ttl, ttl_attribute)
+    lister = Lister(table, reader)
+    records = SummaryRecords(table, reader, ttl, ttl_attribute)
     return Backend(
-        calls,
+        table,
         reader,
         writer,
-        Forgetter(calls, reader, writer, records),
+        Forgetter(table, reader, writer, records),
         lister,
-        Purger(calls, reader, lister, lanes),
+        Purger(table, reader, lister, lanes),
         records,
     )
 
@@ -207,10 +209,10 @@ class DynamoDbChatStorage(ChatStorage):
                 client = await connect(
                     self._exits, self._session, self._region, self._endpoint_url, self._timeout
                 )
-        calls = Calls(client, self._table, self._timeout)
+        table = TableClient(client, self._table, self._timeout)
         if self._create_table:
-            await make_table(calls, None if self._ttl is None else self._ttl_attribute)
-        return assemble(calls, _milliseconds(self._clock), self._ttl, self._ttl_attribute)
+            await make_table(table, None if self._ttl is None else self._ttl_attribute)
+        return assemble(table, _milliseconds(self._clock), self._ttl, self._ttl_attribute)
 
     async def _close(self) -> None:
         if self._runner is not None:
@@ -246,11 +248,11 @@ class DynamoDbChatStorage(ChatStorage):
         found = await self._run(
             lambda backend: backend.reader.read(key, after=after, first=first, last=last)
         )
-        return await _decoded(found.decode, found.span.count)
+        return await _decoded(found.decode, found.requested.count)
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         found = await self._run(lambda backend: backend.reader.read_session(user_id, session_id))
-        count = sum(raw.span.count for raw in found.values())
+        count = sum(raw.requested.count for raw in found.values())
         return await _decoded(lambda: {key: raw.decode() for key, raw in found.items()}, count)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:

@@ -15,7 +15,7 @@ from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.dynamodb.log_end import ERASE_MS
 from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,
     LAYOUT,
@@ -33,11 +33,11 @@ from agent_memory.storage.dynamodb.table_layout import (
 _KEYS: Final = ("pk", "sk", "floor")
 
 _COPIED: Final = 32_768
-"""Bytes of the longest record that the head has a copy of: saves read the head too."""
+"""Bytes of a record up to which the newest record's item has a copy: saves read it too."""
 
 
 @attrs.frozen
-class _Head:
+class _NewestRecord:
     """Which record is the newest: the item that a compare-and-swap replaces.
 
     Args:
@@ -54,38 +54,38 @@ class _Head:
 
 
 @attrs.frozen
-class Records:
-    """Summary records: each in parts of its own; the head item names the newest one.
+class SummaryRecords:
+    """Summary records: each in parts of its own; one item names the newest.
 
-    The head also holds a copy of a short record.
+    That item also holds a copy of the record, if it is short.
 
     A record counts only while its floor is the chat's: raising a floor voids all records in
     the same step, whenever they are removed.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         reader: reads the logs' ends.
         ttl: how many seconds records live at least; None for ever.
         ttl_attribute: the attribute that tells DynamoDB when to remove an item.
     """
 
-    calls: Calls
+    table: TableClient
     reader: LogReader
     ttl: int | None
     ttl_attribute: str
 
     async def save(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
         """Store a record; what ``SummaryStore.save_summary`` promises."""
-        backoff = Backoff(self.calls.timeout)
+        backoff = Backoff(self.table.timeout)
         while True:
-            tail = await self.reader.tail(key)
-            if tail.unknown or not record.fits(tail.floor, tail.last):
+            end = await self.reader.end(key)
+            if end.unknown or not record.fits(end.floor, end.last):
                 return False
-            head = await self._head(key)
-            newest = head.id if head is not None and head.floor == tail.floor else None
-            if newest == record.id or newest != replaces:
-                return newest == record.id
-            if await self._swap(key, record, head, replaces):
+            newest = await self._newest(key)
+            newest_id = newest.id if newest is not None and newest.floor == end.floor else None
+            if newest_id == record.id or newest_id != replaces:
+                return newest_id == record.id
+            if await self._swap(key, record, newest, replaces):
                 return True
             if backoff.expired:
                 raise StorageUnavailableError(
@@ -95,29 +95,29 @@ class Records:
 
     async def load(self, key: ChatKey) -> SummaryRecord | None:
         """Return the newest record, or None."""
-        tail, head = await asyncio.gather(self.reader.tail(key), self._head(key))
-        if head is None or head.floor != tail.floor or tail.unknown:
+        end, newest = await asyncio.gather(self.reader.end(key), self._newest(key))
+        if newest is None or newest.floor != end.floor or end.unknown:
             return None
-        parts = None if head.copy is None else [head.copy]
+        parts = None if newest.copy is None else [newest.copy]
         if parts is None:
-            low = _record_stem(key, head.number) + head.token
-            parts = await self.calls.query(key.user_id, low, low + END, key=key).all()
-            if not parts and await self._head(key) != head:
+            low = _record_stem(key, newest.number) + newest.token
+            parts = await self.table.query(key.user_id, low, low + END, key=key).all()
+            if not parts and await self._newest(key) != newest:
                 return None  # it was forgotten or replaced between the two looks
         try:
             return self._decoded(key, parts)
         except CorruptedRecordError as error:
-            error.record_id = None if error.is_newer else head.id
+            error.record_id = None if error.is_newer else newest.id
             raise
 
     async def listed(self, key: ChatKey) -> list[SummaryRecord]:
         """Return all readable records that have been the newest, oldest first."""
-        tail, head = await asyncio.gather(self.reader.tail(key), self._head(key))
-        if head is None or head.floor != tail.floor:
+        end, newest = await asyncio.gather(self.reader.end(key), self._newest(key))
+        if newest is None or newest.floor != end.floor:
             return []
         found = await self._by_id(key)
         records: list[SummaryRecord] = []
-        following: str | None = head.id
+        following: str | None = newest.id
         while following is not None and following in found:
             parts = found.pop(following)
             following = parts[0]["prev"]["S"] if "prev" in parts[0] else None
@@ -136,19 +136,19 @@ class Records:
     async def remove_below(self, key: ChatKey, floor: int | None) -> None:
         """Remove the records that were made at a lower floor; all if it is None."""
         stem = prefix(SUMMARY, key)
-        items = await self.calls.query(key.user_id, stem, stem + END, key=key, only=_KEYS).all()
+        items = await self.table.query(key.user_id, stem, stem + END, key=key, only=_KEYS).all()
         gone = [item for item in items if floor is None or int(item["floor"]["N"]) < floor]
-        await self.calls.delete_all(gone, key)
+        await self.table.delete_all(gone, key)
 
     # ------------------------------------------------------------------------------- items
 
-    async def _head(self, key: ChatKey) -> _Head | None:
-        item = await self.calls.get(_head_key(key), key)
+    async def _newest(self, key: ChatKey) -> _NewestRecord | None:
+        item = await self.table.get(_newest_key(key), key)
         if item is None:
             return None
         try:
             check_version(item)
-            return _Head(
+            return _NewestRecord(
                 item["id"]["S"],
                 int(item["number"]["N"]),
                 int(item["floor"]["N"]),
@@ -159,34 +159,40 @@ class Records:
             raise self._corrupted(key, "head", error) from error
 
     async def _swap(
-        self, key: ChatKey, record: SummaryRecord, head: _Head | None, replaces: str | None
+        self,
+        key: ChatKey,
+        record: SummaryRecord,
+        newest: _NewestRecord | None,
+        replaces: str | None,
     ) -> bool:
-        """Put a record's parts, then make it the newest if `head` still names the newest."""
-        token, number = os.urandom(TOKEN_BYTES), 1 if head is None else head.number + 1
+        """Put a record's parts, then make it the newest if `newest` is still the newest."""
+        token, number = os.urandom(TOKEN_BYTES), 1 if newest is None else newest.number + 1
         common = self._common(record, token)
-        chain = {"prev": {"S": replaces}} if replaces is not None else {}
+        live_items = {"prev": {"S": replaces}} if replaces is not None else {}
         parts = [
             {
                 **item_key(key.user_id, _record_stem(key, number) + token + _number(index)),
                 **common,
-                **chain,
+                **live_items,
                 "zip": {"B": part},
             }
             for index, part in enumerate(split(zipped(encode_record(record))))
         ]
-        await self.calls.put_all(parts, key)
-        item = {**_head_key(key), **common, "number": {"N": str(number)}}
+        await self.table.put_all(parts, key)
+        item = {**_newest_key(key), **common, "number": {"N": str(number)}}
         if len(parts) == 1 and len(parts[0]["zip"]["B"]) <= _COPIED:
             item["zip"] = parts[0]["zip"]
-        stored = await self._put_head(key, item, head)
+        stored = await self._put_newest(key, item, newest)
         if not stored:
-            await self.calls.delete_all(parts, key)
+            await self.table.delete_all(parts, key)
         return stored
 
-    async def _put_head(self, key: ChatKey, item: Attributes, head: _Head | None) -> bool:
-        if head is None:
-            return await self.calls.put_new(item, key)
-        return await self.calls.put_if(item, key, "#token = :before", before={"B": head.token})
+    async def _put_newest(
+        self, key: ChatKey, item: Attributes, newest: _NewestRecord | None
+    ) -> bool:
+        if newest is None:
+            return await self.table.put_new(item, key)
+        return await self.table.put_if(item, key, "#token = :before", before={"B": newest.token})
 
     def _common(self, record: SummaryRecord, token: bytes) -> dict[str, Any]:
         common: dict[str, Any] = {
@@ -203,7 +209,7 @@ class Records:
     async def _by_id(self, key: ChatKey) -> dict[str, list[dict[str, Any]]]:
         low = prefix(SUMMARY, key) + b"r"
         found: dict[str, dict[bytes, list[dict[str, Any]]]] = {}
-        for part in await self.calls.query(key.user_id, low, low + END, key=key).all():
+        for part in await self.table.query(key.user_id, low, low + END, key=key).all():
             token = bytes(part["token"]["B"])
             found.setdefault(part["id"]["S"], {}).setdefault(token, []).append(part)
         return {record_id: list(tokens.values())[-1] for record_id, tokens in found.items()}
@@ -215,15 +221,15 @@ class Records:
             text = unpack(b"".join(part["zip"]["B"] for part in parts))
         except (KeyError, TypeError, ValueError) as error:
             raise self._corrupted(key, "record", error) from error
-        location = f"DynamoDB table {self.calls.table!r}, summary record of {key}"
+        location = f"DynamoDB table {self.table.name!r}, summary record of {key}"
         return decode_record(text, key.agent_id, location=location)
 
     def _corrupted(self, key: ChatKey, what: str, error: Exception) -> CorruptedRecordError:
-        location = f"DynamoDB table {self.calls.table!r}, summary {what} of {key}"
+        location = f"DynamoDB table {self.table.name!r}, summary {what} of {key}"
         return CorruptedRecordError(f"unreadable: {location}: {error!r}", location=location)
 
 
-def _head_key(key: ChatKey) -> dict[str, Any]:
+def _newest_key(key: ChatKey) -> dict[str, Any]:
     return item_key(key.user_id, prefix(SUMMARY, key) + b"h")
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.backoff import Backoff
-from agent_memory.storage.dynamodb.sdk_errors import code_of, translated, verdict_of
+from agent_memory.storage.dynamodb.sdk_errors import classify, code_of, translate_error
 from agent_memory.storage.dynamodb.table_layout import Attributes, item_key
 
 logger: Final = logging.getLogger(__name__)
@@ -76,20 +76,20 @@ class ConditionNotMetError(Exception):
 
 
 @attrs.define
-class Calls:
+class TableClient:
     """Requests to one table, each retried within `timeout` seconds where that may help.
 
     Args:
         client: the SDK's client.
-        table: the table's name.
+        name: the table's name.
         timeout: no attempt begins later than so many seconds after the first.
     """
 
     client: DynamoClient
-    table: str
+    name: str
     timeout: float
 
-    async def call(
+    async def request(
         self, operation: str, key: ChatKey | None = None, **arguments: Any
     ) -> dict[str, Any]:
         """Send one request until it is answered.
@@ -106,20 +106,20 @@ class Calls:
             except Exception as error:  # sorted by the table in failures.py, right below
                 if code_of(error) == "ConditionalCheckFailedException":
                     raise ConditionNotMetError(unsure=unsure) from error
-                verdict = verdict_of(error)
-                if verdict is None:
+                error_class = classify(error)
+                if error_class is None:
                     raise
-                unsure = unsure or verdict.applied
-                if not verdict.retry or backoff.expired:
+                unsure = unsure or error_class.applied
+                if not error_class.retry or backoff.expired:
                     stored = None if unsure else False
-                    raise translated(error, self.table, key, stored=stored) from error
+                    raise translate_error(error, self.name, key, stored=stored) from error
                 logger.debug("%s failed, trying again: %s", operation, type(error).__name__)
             await backoff.wait()
 
     async def get(self, primary_key: Attributes, key: ChatKey) -> dict[str, Any] | None:
         """Return one item, read consistently, or None."""
-        answer = await self.call(
-            "get_item", key, TableName=self.table, Key=primary_key, ConsistentRead=True
+        answer = await self.request(
+            "get_item", key, TableName=self.name, Key=primary_key, ConsistentRead=True
         )
         item: dict[str, Any] | None = answer.get("Item")
         return item
@@ -149,7 +149,7 @@ class Calls:
         if values:
             arguments["ExpressionAttributeValues"] = {f":{n}": v for n, v in values.items()}
         try:
-            await self.call("put_item", key, TableName=self.table, **arguments)
+            await self.request("put_item", key, TableName=self.name, **arguments)
         except ConditionNotMetError as refused:
             if not refused.unsure:
                 return False
@@ -218,15 +218,15 @@ class Calls:
     async def _write_batch(self, left: list[dict[str, Any]], key: ChatKey | None) -> None:
         backoff = Backoff(self.timeout)
         while True:
-            answer = await self.call("batch_write_item", key, RequestItems={self.table: left})
-            unprocessed = answer.get("UnprocessedItems", {}).get(self.table, [])
+            answer = await self.request("batch_write_item", key, RequestItems={self.name: left})
+            unprocessed = answer.get("UnprocessedItems", {}).get(self.name, [])
             if not unprocessed:
                 return
             if len(unprocessed) < len(left):
                 backoff = Backoff(self.timeout)
             elif backoff.expired:
                 error = TimeoutError("throttled: items stay unprocessed")
-                raise translated(error, self.table, key, stored=False)
+                raise translate_error(error, self.name, key, stored=False)
             left = unprocessed
             await backoff.wait()
 
@@ -239,7 +239,7 @@ class Pages:
         done: whether the last page has been read.
     """
 
-    _calls: Calls
+    _table: TableClient
     _operation: str
     _key: ChatKey | None
     _arguments: dict[str, Any]
@@ -247,8 +247,8 @@ class Pages:
 
     async def next(self) -> list[dict[str, Any]]:
         """Read one more page; it may be empty without being the last one."""
-        arguments = {"TableName": self._calls.table, "ConsistentRead": True, **self._arguments}
-        answer = await self._calls.call(self._operation, self._key, **arguments)
+        arguments = {"TableName": self._table.name, "ConsistentRead": True, **self._arguments}
+        answer = await self._table.request(self._operation, self._key, **arguments)
         start = answer.get("LastEvaluatedKey")
         self._arguments["ExclusiveStartKey"] = start
         self.done = start is None

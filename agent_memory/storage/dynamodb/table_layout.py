@@ -33,14 +33,14 @@ LOG: Final = b"l"
 PART: Final = b"p"
 SUMMARY: Final = b"s"
 
-PLACE_BYTES: Final = 12
+SORT_KEY_BYTES: Final = 12
 TOKEN_BYTES: Final = 8
-END: Final = b"\xff" * (PLACE_BYTES + TOKEN_BYTES + 4)
+END: Final = b"\xff" * (SORT_KEY_BYTES + TOKEN_BYTES + 4)
 """Sorts behind everything that follows a chat's prefix."""
 
 
 @attrs.frozen(order=True)
-class Place:
+class SortKey:
     """A log item's place: the position of its first entry and, among equal ones, a slot.
 
     Items without entries (a floor that rose) share the position of the entry to come and count
@@ -56,14 +56,14 @@ class Place:
         return self.position.to_bytes(8, "big") + self.slot.to_bytes(4, "big")
 
     @classmethod
-    def from_bytes(cls, encoded: bytes) -> Place:
+    def from_bytes(cls, encoded: bytes) -> SortKey:
         """The place that :meth:`to_bytes` wrote."""
         return cls(int.from_bytes(encoded[:8], "big"), int.from_bytes(encoded[8:12], "big"))
 
 
-def last_place_at(position: int) -> Place:
+def last_sort_key_at(position: int) -> SortKey:
     """The highest place that shares a position."""
-    return Place(position, 2**32 - 1)
+    return SortKey(position, 2**32 - 1)
 
 
 def prefix(kind: bytes, key: ChatKey) -> bytes:
@@ -81,19 +81,19 @@ def item_key(user_id: str, sort: bytes) -> dict[str, Any]:
     return {"pk": {"S": user_id}, "sk": {"B": sort}}
 
 
-def log_key(key: ChatKey, place: Place) -> dict[str, Any]:
+def log_key(key: ChatKey, sort_key: SortKey) -> dict[str, Any]:
     """The primary key of a log item."""
-    return item_key(key.user_id, prefix(LOG, key) + place.to_bytes())
+    return item_key(key.user_id, prefix(LOG, key) + sort_key.to_bytes())
 
 
-def part_prefix(key: ChatKey, place: Place, token: bytes = b"") -> bytes:
+def part_prefix(key: ChatKey, sort_key: SortKey, token: bytes = b"") -> bytes:
     """What the sort keys of the parts of one log item begin with."""
-    return prefix(PART, key) + place.to_bytes() + token
+    return prefix(PART, key) + sort_key.to_bytes() + token
 
 
-def part_key(key: ChatKey, place: Place, token: bytes, number: int) -> dict[str, Any]:
+def part_key(key: ChatKey, sort_key: SortKey, token: bytes, number: int) -> dict[str, Any]:
     """The primary key of one part."""
-    sort = part_prefix(key, place, token) + number.to_bytes(4, "big")
+    sort = part_prefix(key, sort_key, token) + number.to_bytes(4, "big")
     return item_key(key.user_id, sort)
 
 
@@ -128,11 +128,11 @@ class Kind(enum.StrEnum):
     """Entries."""
     FLOOR = "floor"
     """A trim or delete: everything up to `floor` is gone."""
-    GONE = "gone"
+    TOMBSTONE = "gone"
     """What is left of an item whose entries are gone, until no writer can aim at its place."""
     ANCHOR = "anchor"
     """At position 0: no position up to `reserved` is used again when all else has expired."""
-    BROKEN = "broken"
+    UNREADABLE = "broken"
     """Unreadable; never written. Its entries are missing from the log."""
 
 
@@ -141,35 +141,35 @@ class LogItem:
     """One item of a log.
 
     Args:
-        place: where it is.
+        sort_key: where it is.
         kind: what it is.
         count: how many entries it was stored with.
         notes: how many of them are notes.
         skip: how many of them have been trimmed away since, the oldest.
         floor: the chat's floor when it was written.
         ids: hashes of the newest ids of the log, this item's included, oldest first.
-        at: when it was written, in milliseconds since 1970 by the writer's clock, and never
-            before the item before it.
-        born: the same of the chat's first item.
-        until: when it expires, in seconds since 1970; None if it never does.
-        due: when the oldest living item expires, as far as its writer knew.
+        written_ms: when it was written, in milliseconds since 1970 by the writer's clock, and
+            never before the item before it.
+        created_ms: the same of the chat's first item.
+        expires_at: when it expires, in seconds since 1970; None if it never does.
+        oldest_expires_at: when the oldest living item expires, as far as its writer knew.
         reserved: what the anchor is known to reserve; 0 if there is none.
         token: which attempt to append wrote it.
         parts: how many parts hold the body; 0 if it is inline.
         text, zipped: the inline body.
     """
 
-    place: Place
+    sort_key: SortKey
     kind: Kind
     count: int = 0
     notes: int = 0
     skip: int = 0
     floor: int = 0
     ids: bytes = b""
-    at: int = 0
-    born: int = 0
-    until: int | None = None
-    due: int | None = None
+    written_ms: int = 0
+    created_ms: int = 0
+    expires_at: int | None = None
+    oldest_expires_at: int | None = None
     reserved: int = 0
     token: bytes = b""
     parts: int = 0
@@ -177,36 +177,50 @@ class LogItem:
     zipped: bytes | None = attrs.field(default=None, repr=False)
 
     @property
-    def end(self) -> int:
+    def last(self) -> int:
         """The position of its last entry; of the one before it, if it has none."""
-        return self.place.position + self.count - 1
+        return self.sort_key.position + self.count - 1
 
     @property
-    def following(self) -> Place:
+    def following(self) -> SortKey:
         """The place of the item after it."""
         if self.kind is Kind.ANCHOR:
-            return Place(self.reserved + 1)
+            return SortKey(self.reserved + 1)
         if self.count:
-            return Place(self.place.position + self.count)
-        return Place(self.place.position, self.place.slot + 1)
+            return SortKey(self.sort_key.position + self.count)
+        return SortKey(self.sort_key.position, self.sort_key.slot + 1)
 
 
-_NUMBERS: Final = ("count", "notes", "skip", "floor", "at", "born", "reserved", "parts")
-_OPTIONAL_NUMBERS: Final = ("until", "due")
-HEADER: Final = ("pk", "sk", "v", "kind", "ids", "token", *_NUMBERS, *_OPTIONAL_NUMBERS)
+# The stored names, by the fields they hold: what is in a table must stay readable.
+_NUMBERS: Final = {
+    "count": "count",
+    "notes": "notes",
+    "skip": "skip",
+    "floor": "floor",
+    "written_ms": "at",
+    "created_ms": "born",
+    "reserved": "reserved",
+    "parts": "parts",
+}
+_EXPIRIES: Final = {"expires_at": "until", "oldest_expires_at": "due"}
+HEADER: Final = (
+    *("pk", "sk", "v", "kind", "ids", "token"),
+    *_NUMBERS.values(),
+    *_EXPIRIES.values(),
+)
 """The attributes of everything but the body."""
 
 
 def to_attributes(key: ChatKey, item: LogItem) -> dict[str, Any]:
     """The item as the client takes it; what is 0, empty or None is left out."""
     attributes: dict[str, Any] = {
-        **log_key(key, item.place),
+        **log_key(key, item.sort_key),
         "v": {"N": str(LAYOUT)},
         "kind": {"S": item.kind.value},
     }
-    for name in (*_NUMBERS, *_OPTIONAL_NUMBERS):
-        if getattr(item, name):
-            attributes[name] = {"N": str(getattr(item, name))}
+    for field, name in {**_NUMBERS, **_EXPIRIES}.items():
+        if number := getattr(item, field):
+            attributes[name] = {"N": str(number)}
     for name, value in (("ids", item.ids), ("token", item.token), ("zip", item.zipped)):
         if value:
             attributes[name] = {"B": value}
@@ -221,23 +235,23 @@ def from_attributes(attributes: Attributes) -> LogItem:
     Raises:
         CorruptedRecordError: it was written by a newer version.
     """
-    place = Place.from_bytes(bytes(attributes["sk"]["B"])[-PLACE_BYTES:])
+    sort_key = SortKey.from_bytes(bytes(attributes["sk"]["B"])[-SORT_KEY_BYTES:])
     try:
         check_version(attributes)
         return LogItem(
-            place=place,
+            sort_key=sort_key,
             kind=Kind(attributes["kind"]["S"]),
             ids=_bytes(attributes, "ids") or b"",
             token=_bytes(attributes, "token") or b"",
-            until=_number(attributes, "until"),
-            due=_number(attributes, "due"),
+            expires_at=_number(attributes, _EXPIRIES["expires_at"]),
+            oldest_expires_at=_number(attributes, _EXPIRIES["oldest_expires_at"]),
             text=attributes["text"]["S"] if "text" in attributes else None,
             zipped=_bytes(attributes, "zip"),
-            **{name: _number(attributes, name) or 0 for name in _NUMBERS},
+            **{field: _number(attributes, name) or 0 for field, name in _NUMBERS.items()},
         )
     except (KeyError, TypeError, ValueError) as error:
         logger.warning("unreadable log item %s, %s: %r", attributes["pk"], attributes["sk"], error)
-        return LogItem(place=place, kind=Kind.BROKEN)
+        return LogItem(sort_key=sort_key, kind=Kind.UNREADABLE)
 
 
 def check_version(attributes: Attributes) -> None:

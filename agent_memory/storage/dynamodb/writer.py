@@ -18,14 +18,14 @@ from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.lanes import Lane, Lanes
 from agent_memory.storage.dynamodb.log_end import (
     ERASE_MS,
-    Tail,
+    LogEnd,
     next_append,
     reserve_for,
     tombstone,
 )
 from agent_memory.storage.dynamodb.planning import Plan, Save, group, plan
 from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.table_client import Calls
+from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     ITEM_LIMIT,
     LAYOUT,
@@ -34,7 +34,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     Body,
     Kind,
     LogItem,
-    Place,
+    SortKey,
     join_lines,
     pack,
     part_key,
@@ -53,14 +53,14 @@ class LogWriter:
     """Appends to logs: one item an append, put where no other item is.
 
     Args:
-        calls: requests to the table.
+        table: sends the requests.
         reader: reads the logs.
         lanes: what is known of the chats.
         ttl: how many seconds entries live; None for ever.
         ttl_attribute: the attribute that tells DynamoDB when to remove an item.
     """
 
-    calls: Calls
+    table: TableClient
     reader: LogReader
     lanes: Lanes
     ttl: int | None
@@ -97,7 +97,7 @@ class LogWriter:
         try:
             await self._store(key, lane, saves)
         except Exception as error:  # noqa: BLE001 (each of the callers raises it)
-            lane.tail = None
+            lane.end = None
             for save in saves:
                 save.error = save.error or copy.copy(error).with_traceback(error.__traceback__)
                 save.error.__cause__ = save.error.__cause__ or error.__cause__
@@ -105,46 +105,46 @@ class LogWriter:
             lane.waiting[:] = [save for save in lane.waiting if not save.done]
 
     async def _store(self, key: ChatKey, lane: Lane, saves: list[Save]) -> None:
-        backoff = Backoff(self.calls.timeout, _LONGEST_RACE_PAUSE)
+        backoff = Backoff(self.table.timeout, _LONGEST_RACE_PAUSE)
         while True:
-            tail = lane.tail
-            if tail is None or not tail.fresh(self.reader.now()) or self._expiring(tail):
-                tail = await self.reader.tail(key)
-            planned = await self._plan(key, tail, saves)
-            lane.tail = None if planned is None else await self._carried_out(key, tail, planned)
-            if planned is not None and lane.tail is not None:
-                return _finish(planned, lane.tail.floor)
+            end = lane.end
+            if end is None or not end.fresh(self.reader.now()) or self._expiring(end):
+                end = await self.reader.end(key)
+            planned = await self._plan(key, end, saves)
+            lane.end = None if planned is None else await self._carried_out(key, end, planned)
+            if planned is not None and lane.end is not None:
+                return _finish(planned, lane.end.floor)
             if backoff.expired:
-                raise lost_every_race(self.calls, key)
+                raise lost_every_race(self.table, key)
             await backoff.wait()
 
-    def _expiring(self, tail: Tail) -> bool:
+    def _expiring(self, end: LogEnd) -> bool:
         now = self.reader.now()
-        return tail.wholly_expired(now) or tail.partly_expired(now)
+        return end.wholly_expired(now) or end.partly_expired(now)
 
-    async def _plan(self, key: ChatKey, tail: Tail, saves: list[Save]) -> Plan | None:
-        """Return what to do; None if the floor has risen above what the tail says."""
+    async def _plan(self, key: ChatKey, end: LogEnd, saves: list[Save]) -> Plan | None:
+        """Return what to do; None if the floor has risen above the one in `end`."""
         ids = [entry.id for save in saves for entry in save.entries]
         known: dict[str, Entry] = {}
-        if positions := tail.matches(ids):
+        if positions := end.matches(ids):
             first, count = positions[0], positions[-1] - positions[0] + 1
             found = await self.reader.read(key, after=first - 1, first=count)
-            if found.floor != tail.floor:
+            if found.floor != end.floor:
                 return None
             known = {entry.id: entry for entry in found.decode().entries}
-        return plan(key, tail, saves, known)
+        return plan(key, end, saves, known)
 
-    async def _carried_out(self, key: ChatKey, tail: Tail, planned: Plan) -> Tail | None:
+    async def _carried_out(self, key: ChatKey, end: LogEnd, planned: Plan) -> LogEnd | None:
         """Put one item, and return the log's end after it; None if its place is taken."""
         if not planned.entries:
-            return tail
+            return end
         sent = self.reader.now()
         ids = [entry.id for entry in planned.entries]
-        item = next_append(tail, sent, self.ttl, ids, planned.notes)
+        item = next_append(end, sent, self.ttl, ids, planned.notes)
         stored = await self.put_with_body(key, item, join_lines(planned.texts))
-        if stored is None or await self._in_dead_space(key, tail, stored):
+        if stored is None or await self._in_dead_space(key, end, stored):
             return None
-        return await self.reserve(key, Tail.after(stored, sent))
+        return await self.reserve(key, LogEnd.after(stored, sent))
 
     async def put_with_body(
         self, key: ChatKey, item: LogItem, text: str, condition: str = ""
@@ -176,34 +176,34 @@ class LogWriter:
     async def _put_item(self, key: ChatKey, item: LogItem, condition: str) -> bool:
         attributes = self.attributes(key, item)
         if not condition:
-            return await self.calls.put_new(attributes, key)
-        return await self.calls.put_if(
+            return await self.table.put_new(attributes, key)
+        return await self.table.put_if(
             attributes, key, condition, skip={"N": str(item.skip)}, append={"S": Kind.APPEND.value}
         )
 
     def attributes(self, key: ChatKey, item: LogItem) -> dict[str, Any]:
         """Return an item as the client takes it, with what DynamoDB's TTL looks at."""
-        return {**to_attributes(key, item), **self._removal(item.until)}
+        return {**to_attributes(key, item), **self._removal(item.expires_at)}
 
-    def _removal(self, until: int | None) -> dict[str, Any]:
+    def _removal(self, expires_at: int | None) -> dict[str, Any]:
         # Later than readers stop showing it: its place must outlive every writer's memory.
-        if until is None:
+        if expires_at is None:
             return {}
-        return {self.ttl_attribute: {"N": str(until + ERASE_MS // 1000)}}
+        return {self.ttl_attribute: {"N": str(expires_at + ERASE_MS // 1000)}}
 
     async def _put_parts(self, key: ChatKey, item: LogItem, body: Body) -> None:
         parts = [
             {
-                **part_key(key, item.place, item.token, number),
+                **part_key(key, item.sort_key, item.token, number),
                 "v": {"N": str(LAYOUT)},
-                "at": {"N": str(item.at)},
+                "at": {"N": str(item.written_ms)},
                 "zip": {"B": part},
-                **self._removal(item.until),
+                **self._removal(item.expires_at),
             }
             for number, part in enumerate(body.parts)
         ]
         try:
-            await self.calls.put_all(parts, key)
+            await self.table.put_all(parts, key)
         except StorageError as error:
             error.stored = False  # parts show only with their item
             await self.drop_parts(key, item)
@@ -212,55 +212,55 @@ class LogWriter:
     async def drop_parts(self, key: ChatKey, item: LogItem) -> None:
         """Remove the parts of an item that does not show; if that fails, `purge` will."""
         try:
-            await self.calls.delete_all(part_keys(key, item), key)
+            await self.table.delete_all(part_keys(key, item), key)
         except StorageError as error:
             logger.warning("parts of an append that failed are left for purge(): %s", error)
 
-    async def _in_dead_space(self, key: ChatKey, tail: Tail, item: LogItem) -> bool:
+    async def _in_dead_space(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
         """Whether the writer slept so long that the place may have been given up meanwhile."""
-        if 0 <= self.reader.now() - tail.seen <= ERASE_MS // 2:
+        if 0 <= self.reader.now() - end.as_of_ms <= ERASE_MS // 2:
             return False
-        now = await self.reader.tail(key)
-        if now.floor < item.place.position:
+        now = await self.reader.end(key)
+        if now.floor < item.sort_key.position:
             return False
-        await self.calls.put_all([self.attributes(key, tombstone(item))], key)
+        await self.table.put_all([self.attributes(key, tombstone(item))], key)
         await self.drop_parts(key, item)
         return True
 
-    async def reserve(self, key: ChatKey, tail: Tail) -> Tail:
+    async def reserve(self, key: ChatKey, end: LogEnd) -> LogEnd:
         """See to it that positions are not used again when all of the log has expired."""
-        if tail.until is None or tail.last <= tail.reserved:
-            return tail
-        reserved = reserve_for(tail.last)
+        if end.expires_at is None or end.last <= end.reserved:
+            return end
+        reserved = reserve_for(end.last)
         anchor = LogItem(
-            place=Place(0),
+            sort_key=SortKey(0),
             kind=Kind.ANCHOR,
-            at=tail.at,
+            written_ms=end.written_ms,
             reserved=reserved,
             token=os.urandom(TOKEN_BYTES),
         )
         value = {"N": str(reserved)}
         condition = "attribute_not_exists(pk) OR #reserved < :reserved"
         try:
-            await self.calls.put_if(to_attributes(key, anchor), key, condition, reserved=value)
+            await self.table.put_if(to_attributes(key, anchor), key, condition, reserved=value)
         except StorageError as error:  # the entries are stored; the next append tries again
             logger.warning("the anchor of a chat could not be raised: %s", error)
-            return tail
-        return attrs.evolve(tail, reserved=reserved)
+            return end
+        return attrs.evolve(end, reserved=reserved)
 
 
-def lost_every_race(calls: Calls, key: ChatKey) -> StorageUnavailableError:
+def lost_every_race(table: TableClient, key: ChatKey) -> StorageUnavailableError:
     """The error of a writer whom other writers left no place for too long."""
     return StorageUnavailableError(
-        f"DynamoDB table {calls.table!r}, {key}: other writers took the next place of the log "
-        f"for {calls.timeout:g} seconds; nothing was stored, try again",
+        f"DynamoDB table {table.name!r}, {key}: other writers took the next place of the log "
+        f"for {table.timeout:g} seconds; nothing was stored, try again",
         key=key,
     )
 
 
 def part_keys(key: ChatKey, item: LogItem) -> list[dict[str, Any]]:
     """The primary keys of an item's parts."""
-    return [part_key(key, item.place, item.token, number) for number in range(item.parts)]
+    return [part_key(key, item.sort_key, item.token, number) for number in range(item.parts)]
 
 
 async def _packed(text: str, room: int) -> Body:

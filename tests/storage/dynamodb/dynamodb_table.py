@@ -35,7 +35,7 @@ async def table_items(storage):
     await storage._ready()
 
     async def scan(backend):
-        return await backend.calls.scan(only=()).all()
+        return await backend.table.scan(only=()).all()
 
     return await storage._run(scan)
 
@@ -49,6 +49,6 @@ async def remove(storage, items):
     """Delete items, as DynamoDB's TTL does."""
 
     async def delete(backend):
-        await backend.calls.delete_all(items)
+        await backend.table.delete_all(items)
 
     await storage._run(delete)

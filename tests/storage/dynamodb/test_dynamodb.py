@@ -312,7 +312,7 @@ async def test_purge_removes_parts_that_no_item_shows(make, clock):
     stray = {**first, "sk": {"B": first["sk"]["B"][:-12] + b"strayed." + b"\0\0\0\0"}}
 
     async def put(backend):
-        await backend.calls.put_all([stray])
+        await backend.table.put_all([stray])
 
     await storage._run(put)
     assert await storage.fetch_chat(*IDS) == [message]
@@ -400,8 +400,8 @@ async def test_a_newer_layout_is_refused(storage):
     await storage.save_chat_message(*IDS, user())
 
     async def spoil(backend):
-        (item,) = await backend.calls.scan(only=()).all()
-        await backend.calls.put_all([{**item, "v": {"N": "2"}}])
+        (item,) = await backend.table.scan(only=()).all()
+        await backend.table.put_all([{**item, "v": {"N": "2"}}])
 
     await storage._run(spoil)
     with pytest.raises(CorruptedRecordError, match="upgrade"):

@@ -31,9 +31,9 @@ class OnDynamoDb(ChatStorageTests):
             raw = await backend.reader.read(key, after=position - 1, first=1)
             item, body = raw.held[0]
             lines = body.split("\n")
-            lines[position - item.place.position - item.skip] = '{"v":1,"id":'
+            lines[position - item.sort_key.position - item.skip] = '{"v":1,"id":'
             spoiled = backend.writer.attributes(key, item) | {"text": {"S": "\n".join(lines)}}
-            await backend.calls.put_all([spoiled], key)
+            await backend.table.put_all([spoiled], key)
 
         await storage._run(spoil)
 

@@ -13,7 +13,7 @@ from agent_memory import ChatKey, ConversationMessage
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.storage.dynamodb import table_layout
 from agent_memory.storage.dynamodb.log_end import (
-    Tail,
+    LogEnd,
     expired,
     next_append,
     next_floor,
@@ -21,7 +21,13 @@ from agent_memory.storage.dynamodb.log_end import (
     tombstone,
 )
 from agent_memory.storage.dynamodb.planning import Save, group, plan
-from agent_memory.storage.dynamodb.ranges import Span, chain, holes, overlapping, wanted
+from agent_memory.storage.dynamodb.ranges import (
+    PositionRange,
+    live_items,
+    missing_positions,
+    overlapping,
+    requested_range,
+)
 from agent_memory.storage.dynamodb.table_client import _content_size, _groups
 from agent_memory.storage.dynamodb.table_layout import (
     END,
@@ -31,7 +37,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     PART_ROOM,
     Kind,
     LogItem,
-    Place,
+    SortKey,
     from_attributes,
     join_lines,
     log_key,
@@ -50,7 +56,7 @@ ids = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60
 )
 keys = st.builds(ChatKey, ids, ids, ids)
-places = st.builds(Place, st.integers(0, 2**63), st.integers(0, 2**32 - 1))
+places = st.builds(SortKey, st.integers(0, 2**63), st.integers(0, 2**32 - 1))
 KEY = ChatKey("user", "session", "agent")
 
 
@@ -66,18 +72,18 @@ def saves(*batches):
 
 
 @given(keys, places)
-def test_a_log_key_tells_its_chat_and_place(key, place):
+def test_a_log_key_tells_its_chat_and_place(key, sort_key):
     """Nothing is lost in the encoding."""
-    primary = log_key(key, place)
+    primary = log_key(key, sort_key)
     found, rest = split_sort_key(primary["pk"]["S"], primary["sk"]["B"])
-    assert (found, Place.from_bytes(rest)) == (key, place)
+    assert (found, SortKey.from_bytes(rest)) == (key, sort_key)
 
 
 @given(keys, keys, places, places)
-def test_log_keys_sort_as_chats_and_places_do(one, other, place, later):
+def test_log_keys_sort_as_chats_and_places_do(one, other, sort_key, later):
     """The order of the bytes is that of the values, so that queries read in order."""
-    first, second = log_key(one, place)["sk"]["B"], log_key(other, later)["sk"]["B"]
-    expected = (one.session_id, one.agent_id, place) < (other.session_id, other.agent_id, later)
+    first, second = log_key(one, sort_key)["sk"]["B"], log_key(other, later)["sk"]["B"]
+    expected = (one.session_id, one.agent_id, sort_key) < (other.session_id, other.agent_id, later)
     assert (first < second) == expected
 
 
@@ -100,7 +106,7 @@ def test_c10_no_chat_lies_within_the_range_of_another(one, other):
 def test_the_longest_keys_are_allowed():
     """At most 1,024 bytes of sort key and 2,048 of partition key."""
     key = ChatKey("é" * 127, "é" * 127, "é" * 127)
-    primary = part_key(key, Place(2**63, 2**32 - 1), b"12345678", 2**32 - 1)
+    primary = part_key(key, SortKey(2**63, 2**32 - 1), b"12345678", 2**32 - 1)
     assert len(primary["sk"]["B"]) <= 540
     assert len(primary["pk"]["S"].encode()) <= 255
 
@@ -160,7 +166,7 @@ def test_entries_are_lines():
 
 def test_a_full_part_is_within_the_limit():
     """Also in base64, as emulators count, with the longest key."""
-    key = part_key(ChatKey("x" * 255, "x" * 255, "x" * 255), Place(1), b"12345678", 1)
+    key = part_key(ChatKey("x" * 255, "x" * 255, "x" * 255), SortKey(1), b"12345678", 1)
     content = -(-PART_ROOM // 3) * 4
     assert size_of(key) + content + 200 <= ITEM_LIMIT
 
@@ -169,17 +175,17 @@ def test_a_full_part_is_within_the_limit():
 
 items = st.builds(
     LogItem,
-    place=places,
-    kind=st.sampled_from([Kind.APPEND, Kind.FLOOR, Kind.GONE, Kind.ANCHOR]),
+    sort_key=places,
+    kind=st.sampled_from([Kind.APPEND, Kind.FLOOR, Kind.TOMBSTONE, Kind.ANCHOR]),
     count=st.integers(0, 2**40),
     notes=st.integers(0, 9),
     skip=st.integers(0, 9),
     floor=st.integers(0, 2**40),
     ids=st.binary(max_size=40),
-    at=st.integers(0, 2**45),
-    born=st.integers(0, 2**45),
-    until=st.none() | st.integers(1, 2**40),
-    due=st.none() | st.integers(1, 2**40),
+    written_ms=st.integers(0, 2**45),
+    created_ms=st.integers(0, 2**45),
+    expires_at=st.none() | st.integers(1, 2**40),
+    oldest_expires_at=st.none() | st.integers(1, 2**40),
     reserved=st.integers(0, 2**40),
     token=st.binary(max_size=8),
     parts=st.integers(0, 9),
@@ -196,15 +202,15 @@ def test_an_item_comes_back_from_its_attributes(key, item):
 
 def test_a_broken_item_is_known_as_broken():
     """It takes no position; a log that ends with it cannot be continued."""
-    broken = from_attributes({**log_key(KEY, Place(3)), "v": {"N": "1"}, "kind": {"S": "?"}})
-    assert broken.kind is Kind.BROKEN
+    broken = from_attributes({**log_key(KEY, SortKey(3)), "v": {"N": "1"}, "kind": {"S": "?"}})
+    assert broken.kind is Kind.UNREADABLE
     with pytest.raises(CorruptedRecordError, match="newest"):
-        Tail.after(broken, 0)
+        LogEnd.after(broken, 0)
 
 
 def test_an_item_of_a_newer_layout_is_refused():
     """Never read by guess."""
-    newer = {**to_attributes(KEY, LogItem(place=Place(1), kind=Kind.APPEND)), "v": {"N": "2"}}
+    newer = {**to_attributes(KEY, LogItem(sort_key=SortKey(1), kind=Kind.APPEND)), "v": {"N": "2"}}
     with pytest.raises(CorruptedRecordError, match="upgrade"):
         from_attributes(newer)
 
@@ -232,26 +238,24 @@ def test_batches_are_small_enough_and_complete(sizes):
 @given(st.lists(st.integers(0, 90), max_size=12), st.integers(0, 2**40))
 def test_positions_are_gap_free_whatever_is_written(steps, now):
     """Appends of n entries, and floors (0), follow each other without gap or shared place."""
-    tail, last, used = Tail(), 0, set()
+    end, last, used = LogEnd(), 0, set()
     for step in steps:
         fresh = [f"{last + n + 1}" for n in range(step)]
-        item = (
-            next_append(tail, now, None, fresh, 0) if step else next_floor(tail, now, None, last)
-        )
-        assert item.place not in used
-        assert item.place.position == last + 1
-        assert all(item.place > place for place in used)
-        used.add(item.place)
-        tail, last = Tail.after(item, now), last + step
-        assert tail.last == last
-        assert tail.matches([str(last)]) == ([last] if last > tail.floor else [])
+        item = next_append(end, now, None, fresh, 0) if step else next_floor(end, now, None, last)
+        assert item.sort_key not in used
+        assert item.sort_key.position == last + 1
+        assert all(item.sort_key > sort_key for sort_key in used)
+        used.add(item.sort_key)
+        end, last = LogEnd.after(item, now), last + step
+        assert end.last == last
+        assert end.matches([str(last)]) == ([last] if last > end.floor else [])
 
 
 def test_an_item_knows_the_newest_ids():
     """The newest 64, and all of a larger batch of its own."""
-    first = Tail.after(next_append(Tail(), 0, None, [f"a{n}" for n in range(100)], 0), 0)
+    first = LogEnd.after(next_append(LogEnd(), 0, None, [f"a{n}" for n in range(100)], 0), 0)
     assert first.matches(["a0", "a99"]) == [1, 100]
-    second = Tail.after(next_append(first, 0, None, ["b"], 0), 0)
+    second = LogEnd.after(next_append(first, 0, None, ["b"], 0), 0)
     assert second.matches(["b"]) == [101]
     assert second.matches(["a36"]) == []
     assert second.matches(["a37"]) == [38]
@@ -260,47 +264,55 @@ def test_an_item_knows_the_newest_ids():
 
 def test_ids_below_the_floor_are_not_known():
     """What has been deleted can be saved again."""
-    tail = Tail.after(next_append(Tail(), 0, None, ["a", "b"], 0), 0)
-    tail = Tail.after(next_floor(tail, 0, None, 1), 0)
-    assert tail.matches(["a", "b"]) == [2]
+    end = LogEnd.after(next_append(LogEnd(), 0, None, ["a", "b"], 0), 0)
+    end = LogEnd.after(next_floor(end, 0, None, 1), 0)
+    assert end.matches(["a", "b"]) == [2]
 
 
 def test_expiry_never_runs_backwards():
     """An item expires no earlier than one before it, whatever clocks and limits say."""
-    first = next_append(Tail(), 10_000, 100, ["a"], 0)
-    second = next_append(Tail.after(first, 0), 5_000, 50, ["b"], 0)
-    assert (first.until, first.due) == (110, 110)
-    assert (second.until, second.due, second.at) == (110, 110, 10_000)
+    first = next_append(LogEnd(), 10_000, 100, ["a"], 0)
+    second = next_append(LogEnd.after(first, 0), 5_000, 50, ["b"], 0)
+    assert (first.expires_at, first.oldest_expires_at) == (110, 110)
+    assert (second.expires_at, second.oldest_expires_at, second.written_ms) == (110, 110, 10_000)
 
 
 def test_a_chat_that_began_without_a_limit_keeps_everything():
     """Later items do not expire while earlier ones never do."""
-    first = next_append(Tail(), 10_000, None, ["a"], 0)
-    second = next_append(Tail.after(first, 0), 20_000, 100, ["b"], 0)
-    assert (second.until, second.due) == (None, None)
+    first = next_append(LogEnd(), 10_000, None, ["a"], 0)
+    second = next_append(LogEnd.after(first, 0), 20_000, 100, ["b"], 0)
+    assert (second.expires_at, second.oldest_expires_at) == (None, None)
 
 
 def test_a_log_that_has_expired_goes_on_above_what_was_reserved():
     """Positions are never used again."""
-    tail = Tail.after(next_append(Tail(), 0, 1, ["a"], 0), 0)
-    gone = expired(tail, reserve_for(1))
-    assert (gone.following, gone.last, gone.floor) == (Place(1025), 1024, 1024)
-    assert expired(tail, 0).following == Place(2)  # nothing could be reserved
-    anchor = LogItem(place=Place(0), kind=Kind.ANCHOR, reserved=1024, at=1)
-    assert Tail.after(anchor, 0).following == Place(1025)
+    end = LogEnd.after(next_append(LogEnd(), 0, 1, ["a"], 0), 0)
+    gone = expired(end, reserve_for(1))
+    assert (gone.following, gone.last, gone.floor) == (SortKey(1025), 1024, 1024)
+    assert expired(end, 0).following == SortKey(2)  # nothing could be reserved
+    anchor = LogItem(sort_key=SortKey(0), kind=Kind.ANCHOR, reserved=1024, written_ms=1)
+    assert LogEnd.after(anchor, 0).following == SortKey(1025)
 
 
 def test_a_tombstone_holds_no_content():
     """Place, count and age; no text, ids or parts."""
-    item = LogItem(place=Place(1), kind=Kind.APPEND, count=2, at=7, ids=b"12345678", text="a\nb")
+    item = LogItem(
+        sort_key=SortKey(1), kind=Kind.APPEND, count=2, written_ms=7, ids=b"12345678", text="a\nb"
+    )
     left = tombstone(item)
-    assert (left.place, left.count, left.at, left.text, left.ids) == (Place(1), 2, 7, None, b"")
+    assert (left.sort_key, left.count, left.written_ms, left.text, left.ids) == (
+        SortKey(1),
+        2,
+        7,
+        None,
+        b"",
+    )
 
 
 @given(st.integers(0, 2**42), st.integers(-(2**40), 2**40))
-def test_a_tail_is_trusted_for_ten_minutes_and_never_before_it_was_seen(seen, passed):
+def test_a_tail_is_trusted_for_ten_minutes_and_never_before_it_was_seen(as_of_ms, passed):
     """A clock that went back makes it stale."""
-    assert Tail(seen=seen).fresh(seen + passed) == (0 <= passed <= 600_000)
+    assert LogEnd(as_of_ms=as_of_ms).fresh(as_of_ms + passed) == (0 <= passed <= 600_000)
 
 
 # ------------------------------------------------------------------------------------- cover
@@ -309,22 +321,22 @@ def test_a_tail_is_trusted_for_ten_minutes_and_never_before_it_was_seen(seen, pa
 @st.composite
 def logs(draw):
     """A log's items with its end: batches, floors, tombstones and a ghost."""
-    tail, found = Tail(), []
+    end, found = LogEnd(), []
     for size in draw(st.lists(st.integers(0, 5), min_size=1, max_size=12)):
         if size:
-            fresh = [str(tail.last + n) for n in range(size)]
-            item = next_append(tail, 0, None, fresh, 0)
+            fresh = [str(end.last + n) for n in range(size)]
+            item = next_append(end, 0, None, fresh, 0)
         else:
-            floor = draw(st.integers(tail.floor, tail.last))
-            item = next_floor(tail, 0, None, floor)
+            floor = draw(st.integers(end.floor, end.last))
+            item = next_floor(end, 0, None, floor)
         found.append(item)
-        tail = Tail.after(item, 0)
+        end = LogEnd.after(item, 0)
     removed = draw(st.sets(st.sampled_from(range(len(found)))))
     found = [
-        tombstone(item) if index in removed and item.end <= tail.floor else item
+        tombstone(item) if index in removed and item.last <= end.floor else item
         for index, item in enumerate(found)
     ]
-    return draw(st.permutations(found)), tail
+    return draw(st.permutations(found)), end
 
 
 @given(
@@ -335,28 +347,28 @@ def logs(draw):
 )
 def test_every_living_position_is_held_once(log, after, first, last):
     """A span of living positions has no holes, and each lies in one item."""
-    found, tail = log
-    span = wanted(tail, after, first, last)
-    held = overlapping(chain(found, tail), span)
-    assert holes(held, span) == []
-    for position in range(span.low, span.high + 1):
-        holders = [i for i in held if i.place.position <= position <= i.end]
+    found, end = log
+    requested = requested_range(end, after, first, last)
+    held = overlapping(live_items(found, end), requested)
+    assert missing_positions(held, requested) == []
+    for position in range(requested.low, requested.high + 1):
+        holders = [i for i in held if i.sort_key.position <= position <= i.last]
         assert len(holders) == 1
 
 
 def test_a_missing_item_is_a_hole():
     """Each of its positions, and only within the span."""
-    have = [LogItem(place=Place(1), kind=Kind.APPEND, count=2)]
-    assert holes(have, Span(2, 5)) == [3, 4, 5]
-    later = attrs.evolve(have[0], place=Place(5))
-    assert holes([*have, later], Span(1, 6)) == [3, 4]
+    have = [LogItem(sort_key=SortKey(1), kind=Kind.APPEND, count=2)]
+    assert missing_positions(have, PositionRange(2, 5)) == [3, 4, 5]
+    later = attrs.evolve(have[0], sort_key=SortKey(5))
+    assert missing_positions([*have, later], PositionRange(1, 6)) == [3, 4]
 
 
 def test_an_item_that_reaches_into_the_next_is_no_part_of_the_log():
     """What a writer that slept for very long left at a place that had been given up."""
-    ghost = LogItem(place=Place(5), kind=Kind.APPEND, count=10)
-    real = LogItem(place=Place(7), kind=Kind.APPEND, count=1, floor=6)
-    assert chain([ghost, real], Tail.after(real, 0)) == [real]
+    ghost = LogItem(sort_key=SortKey(5), kind=Kind.APPEND, count=10)
+    real = LogItem(sort_key=SortKey(7), kind=Kind.APPEND, count=1, floor=6)
+    assert live_items([ghost, real], LogEnd.after(real, 0)) == [real]
 
 
 # ------------------------------------------------------------------------------------ groups
@@ -375,7 +387,7 @@ def test_c16_a_save_with_a_changed_message_is_refused_alone():
     one, two = entries(1), entries(1, 1)
     changed = [two[0], ConversationMessage("user", "changed", id="id-0")]
     group_ = saves(one, changed, entries(1, 5))
-    planned = plan(KEY, Tail(), group_, {})
+    planned = plan(KEY, LogEnd(), group_, {})
     assert [save for save, _ in planned.refusals] == [group_[1]]
     assert [entry.id for entry in planned.entries] == ["id-0", "id-5"]
     assert [[e.position for e in found] for _, found in planned.results] == [[1], [2]]
@@ -385,7 +397,7 @@ def test_c16_what_is_known_is_not_appended_again():
     """A batch that overlaps appends what is new, and tells where the rest is."""
     batch = entries(3)
     known = {batch[1].id: batch[1].placed(7, "agent")}
-    planned = plan(KEY, Tail(last=9), saves(batch), known)
+    planned = plan(KEY, LogEnd(last=9), saves(batch), known)
     assert [entry.id for entry in planned.entries] == ["id-0", "id-2"]
     ((_, found),) = planned.results
     assert [entry.position for entry in found] == [10, 7, 11]

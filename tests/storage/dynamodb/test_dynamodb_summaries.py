@@ -163,7 +163,7 @@ async def test_c61_a_damaged_record_is_reported(storage):
     assert len(parts) == 2  # and the copy in the head
 
     async def spoil(backend):
-        await backend.calls.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
+        await backend.table.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
 
     await storage._run(spoil)
     with pytest.raises(CorruptedRecordError, match="summary record"):

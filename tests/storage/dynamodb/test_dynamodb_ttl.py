@@ -132,7 +132,7 @@ async def test_creating_the_table_turns_ttl_on(storage, dynamodb_endpoint):
     await storage.save_chat_message(*IDS, user())
 
     async def described(backend):
-        return await backend.calls.call("describe_time_to_live", TableName=backend.calls.table)
+        return await backend.table.request("describe_time_to_live", TableName=backend.table.name)
 
     state = (await storage._run(described))["TimeToLiveDescription"]
     if state["TimeToLiveStatus"] == "DISABLED":
@@ -187,7 +187,7 @@ async def test_an_anchor_is_never_lowered(storage, make, clock):
     (anchor,) = [i for i in await items_of(storage, b"l") if i["kind"]["S"] == "anchor"]
 
     async def raise_anchor(backend):
-        await backend.calls.put_all([{**anchor, "reserved": {"N": "5000"}}])
+        await backend.table.put_all([{**anchor, "reserved": {"N": "5000"}}])
 
     await storage._run(raise_anchor)
     other = make(clock=clock, ttl_seconds=DAY)
@@ -201,8 +201,8 @@ async def test_an_anchor_is_never_lowered(storage, make, clock):
 
 
 async def lowered(backend):
-    tail = await backend.reader.tail(KEY)
-    await backend.writer.reserve(KEY, attrs.evolve(tail, reserved=0))
+    end = await backend.reader.end(KEY)
+    await backend.writer.reserve(KEY, attrs.evolve(end, reserved=0))
 
 
 async def test_a_trimmed_batch_expires_whole(storage, clock):
