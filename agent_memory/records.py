@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 
@@ -71,6 +71,33 @@ class Note:
 
 Entry: TypeAlias = ConversationMessage | Note
 """One entry of a chat's log."""
+
+CORRUPTED: Final = "corrupted"
+"""The kind of the notes that stand for entries that a store cannot read."""
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+def corrupted_note(position: int, agent_id: str, location: str, problem: str) -> Note:
+    """Return the note that a store hands out in place of an entry that it cannot read.
+
+    Nothing in it depends on when it is made: two reads of one damaged entry give equal notes.
+    Its data are ``location`` and ``error``, both texts.
+
+    Args:
+        position: the entry's place in the log.
+        agent_id: whose chat it is.
+        location: where the damage is: file, line and byte, or table and row.
+        problem: what is wrong there.
+    """
+    data = {"location": location, "error": problem}
+    note = Note(CORRUPTED, data, id=f"{CORRUPTED}-{position}", timestamp=_EPOCH)
+    return note.placed(position, agent_id)
+
+
+def is_corrupted(entry: Entry) -> TypeGuard[Note]:
+    """Whether an entry is a note that stands for one that a store cannot read."""
+    return isinstance(entry, Note) and entry.kind == CORRUPTED
 
 
 def same_payload(one: Entry, other: Entry) -> bool:

@@ -9,7 +9,7 @@ from typing import Final, cast
 from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Entry, Note, same_payload
+from agent_memory.records import Entry, Note, is_corrupted, same_payload
 from agent_memory.storage._engine.append_plan import conflict
 
 _SQUAD_ADVICE: Final = (
@@ -127,7 +127,7 @@ def checked_note(note: object) -> Note:
     """
     if not isinstance(note, Note):
         raise InvalidRequestError(f"note must be a Note, not {type(note).__name__}")
-    if note.kind == "corrupted":
+    if is_corrupted(note):
         raise InvalidRequestError("notes of kind 'corrupted' are made by stores alone")
     return note
 

@@ -10,7 +10,7 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note
+from agent_memory.records import Entry, LogSlice, corrupted_note
 from agent_memory.storage.codec import decode_entry
 from agent_memory.storage.dynamodb.log_end import LogEnd
 from agent_memory.storage.dynamodb.table_layout import Kind, LogItem
@@ -118,9 +118,4 @@ class RawSlice:
             return decode_entry(text or "", position, self.key.agent_id, location=location)
         except CorruptedRecordError as error:
             logger.warning("a message cannot be read and is left out: %s", location)
-            note = Note(
-                "corrupted",
-                {"location": location, "error": str(error)},
-                id=f"corrupted-{position}",
-            )
-            return note.placed(position, self.key.agent_id)
+            return corrupted_note(position, self.key.agent_id, location, str(error))

@@ -18,7 +18,7 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note
+from agent_memory.records import Entry
 from agent_memory.storage.codec import VERSION, entry_of, parse
 
 _MARKER: Final = b'{"position":'
@@ -209,24 +209,3 @@ def _problem(line: bytes, error: CorruptedRecordError) -> str:
         return f"{len(line)} NUL bytes"
     cause = error.__cause__
     return str(error if cause is None else cause) or type(cause).__name__
-
-
-def corrupted_note(
-    position: int, agent_id: str, location: str, reason: str, like: Entry | None
-) -> Note:
-    """Return the note that stands for an entry that cannot be read; the same at every reading.
-
-    Args:
-        position: the entry's place in the log.
-        agent_id: whose chat it is.
-        location: where the bytes are that should hold it.
-        reason: why they do not.
-        like: the entry before it, whose timestamp the note takes.
-    """
-    note = Note(
-        "corrupted",
-        {"location": location, "reason": reason},
-        id=f"corrupted-{position}",
-        timestamp=datetime.fromtimestamp(0, UTC) if like is None else like.timestamp,
-    )
-    return note.placed(position, agent_id)

@@ -12,7 +12,7 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note
+from agent_memory.records import Entry, LogSlice, Note, corrupted_note
 from agent_memory.storage.codec import decode_record
 from agent_memory.storage.file.chat_log import (
     BLOCK,
@@ -27,7 +27,7 @@ from agent_memory.storage.file.chat_log import (
 )
 from agent_memory.storage.file.directory import INACCESSIBLE, ChatPaths
 from agent_memory.storage.file.disk import open_to_read
-from agent_memory.storage.file.line_format import DamagedBytes, ParsedLine, corrupted_note
+from agent_memory.storage.file.line_format import DamagedBytes, ParsedLine
 from agent_memory.storage.file.lock import nobody_writes
 
 _ATTEMPTS: Final = 10  # each means that a torn end was cut at the very moment; once is rare
@@ -136,7 +136,6 @@ class GapFiller:
             high: the last position.
         """
         lost: list[DamagedBytes] = []
-        like: Entry | None = None
         expected = low + 1
         for part in parts:
             if isinstance(part, DamagedBytes):
@@ -145,22 +144,20 @@ class GapFiller:
             position = min(part.ref.position, high + 1)
             if position > expected and not lost:
                 lost.append(_missing(position - expected, part.ref.start))
-            yield from self._gap(expected, position, lost, like)
+            yield from self._gap(expected, position, lost)
             if position > high:
                 return
             yield part.entry
-            lost, like, expected = [], part.entry, position + 1
+            lost, expected = [], position + 1
         # The tail counts bad lines too, so `lost` has a reason for every position left.
-        yield from self._gap(expected, high + 1, lost, like)
+        yield from self._gap(expected, high + 1, lost)
 
-    def _gap(
-        self, first: int, behind: int, lost: list[DamagedBytes], like: Entry | None
-    ) -> Iterator[Note]:
+    def _gap(self, first: int, behind: int, lost: list[DamagedBytes]) -> Iterator[Note]:
         self.damage.extend(lost)
         for index, position in enumerate(range(first, behind) if lost else ()):
             cause = lost[min(index, len(lost) - 1)]
             place = location(self.path, cause)
-            yield corrupted_note(position, self.agent_id, place, cause.reason, like)
+            yield corrupted_note(position, self.agent_id, place, cause.reason)
 
 
 def _missing(count: int, at: int) -> DamagedBytes:

@@ -10,7 +10,7 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note, same_payload
+from agent_memory.records import Entry, LogSlice, is_corrupted, same_payload
 from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage.sql.compiling import Executor, Place, Row
 from agent_memory.storage.sql.entries import Append, RowCodec
@@ -167,7 +167,7 @@ def _known(
 
 
 def _readable(key: ChatKey, entry: Entry) -> Entry:
-    if not (isinstance(entry, Note) and entry.kind == "corrupted"):
+    if not is_corrupted(entry):
         return entry
     location = entry.data["location"]
     raise CorruptedRecordError(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note
+from agent_memory.records import Entry, Note, corrupted_note
 from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
 from agent_memory.storage.sql.compiling import Place, StatementSet
 
 _log = logging.getLogger(__name__)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WARNED_AT_MOST: Final = 1_000  # rows remembered as warned of, so that each is told of once
 
 
@@ -97,9 +95,7 @@ class RowCodec:
             return decode_entry(body, position, agent_id, location=location)
         except CorruptedRecordError as error:
             self._warn(location, error)
-            data = {"location": location, "error": str(error)}
-            note = Note("corrupted", data, id=f"corrupted-{position}", timestamp=_EPOCH)
-            return note.placed(position, agent_id)
+            return corrupted_note(position, agent_id, location, str(error))
 
     def location(self, chat: int, position: int) -> str:
         """Say where an entry is."""

@@ -170,7 +170,11 @@ class ClosingTests(ContractBase):
         assert await storage.fetch_chat(*ids(), 3) == readable[-3:]
         gap = [entry async for entry in storage.iter_log(*ids())][2]
         assert isinstance(gap, Note)
-        assert (gap.kind, gap.position) == ("corrupted", 3)
+        assert (gap.kind, gap.position, gap.agent_id) == ("corrupted", 3, "agent")
+        assert sorted(gap.data) == ["error", "location"]
+        # Nothing in the note tells when it was made: caches and copies compare equal.
+        again = (await storage.read_log(*ids(), after=2, first=1)).entries
+        assert [*again] == [gap]
         assert positions(await save(storage, user("next"))) == [6]
 
 

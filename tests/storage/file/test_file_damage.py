@@ -172,7 +172,7 @@ async def test_c25_a_missing_line_leaves_a_gap(log):
     log.write_bytes(b"".join(lines[:2] + lines[4:]))
     gaps = [e for e in await entries(log.parents[2]) if isinstance(e, Note)]
     assert [gap.position for gap in gaps] == [2, 3]
-    assert gaps[0].data["reason"] == "2 entries are missing before this byte"
+    assert gaps[0].data["error"] == "2 entries are missing before this byte"
 
 
 @pytest.mark.parametrize("first", [b"garbage\n", b"\0" * 300 + b"\n", b"{}\n", b""])
