@@ -307,6 +307,19 @@ async def test_chats_that_take_turns_keep_their_order(tmp_path):
     assert said(found["s", "sidechain"]) == [f"say {n}" for n in range(1, 1_500, 2)]
 
 
+async def test_a_long_file_is_read_in_bounded_chunks(tmp_path):
+    """However long a conversation is, and however large its messages: a save's worth at a time."""
+    path = tmp_path / "c.jsonl"
+    for count, size in ((2_000, 10), (40, 500_000)):
+        message = json.dumps({"role": "user", "content": "x" * size}) + "\n"
+        path.write_text(message * count)
+        source = await open_source(str(path), None, WHOSE)
+        lengths = [len(chunk.entries) async for chunk in source.stream]
+        assert sum(lengths) == count
+        assert max(lengths) <= 500
+        assert max(lengths) * size < 5_000_000
+
+
 def test_the_summary_for_programs(tmp_path, capsys):
     """--json tells what was read as what and what was left out, too."""
     store = f"sqlite:///{tmp_path}/chats.db"

@@ -15,7 +15,7 @@ from agent_memory.audit.chunks import BadRecordError
 from agent_memory.audit.exporting import Scope, export, resume_at
 from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.pages import in_thread
-from chats_to_move import HOSTILE, IDS, everything, fill, moved, odd_messages, records, said
+from chats_to_move import HOSTILE, IDS, everything, fill, moved, odd_messages, records, said, user
 from histories import histories
 
 KEY = ChatKey(*IDS)
@@ -189,3 +189,20 @@ async def test_odd_messages_come_back(tmp_path):
     target, _ = await imported(path)
     assert await target.fetch_chat(*IDS) == messages
     await target.aclose()
+
+
+def test_a_long_export_is_read_in_bounded_chunks(tmp_path):
+    """However long a chat is, and however large its messages: a save's worth at a time."""
+
+    async def lengths(count, size):
+        async with InMemoryChatStorage() as storage:
+            await storage.save_chat_messages(*IDS, [user("x" * size) for _ in range(count)])
+            path = tmp_path / "x.jsonl"
+            path.write_bytes((await exported(storage))[0])
+            return [len(chunk.entries) for chunk in read_jsonl(path)]
+
+    for count, size in ((2_000, 10), (40, 500_000)):
+        found = asyncio.run(lengths(count, size))
+        assert sum(found) == count
+        assert max(found) <= 501
+        assert max(found) * size < 6_000_000

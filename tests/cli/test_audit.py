@@ -420,6 +420,20 @@ def test_bad_lines_of_an_export_are_told(small, capsys):
     assert "nothing was stored" not in told
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_copy_that_differs_is_told(small, more, monkeypatch, capsys):
+    """The comparison afterwards names each chat that is not as in the source; exit code 1."""
+    done("copy", small, "file:copied")
+    with_store("file:copied", lambda s: s.delete_chat("bob", "a/b #%", "guide"))
+    other = ConversationMessage("user", "say 1", id="m1")
+    with_store("file:copied", lambda s: s.save_chat_message("bob", "a/b #%", "guide", other))
+    capsys.readouterr()
+    assert run_here(["copy", small, "file:copied", *more]) == 1
+    output = capsys.readouterr()
+    assert "'m1' is another one in the target" in output.err + output.out
+    assert "1 chat differ; copy again" in output.err or json.loads(output.out)["different"]
+
+
 def test_verify_names_what_is_wrong(small, tmp_path, capsys):
     """Each problem is a line, the exit code is 1; export and copy tell of it too."""
     import sqlite3  # noqa: PLC0415
