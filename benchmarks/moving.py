@@ -24,12 +24,12 @@ import aiosqlite
 import attrs
 
 from agent_memory import ChatStorage, ConversationMessage, SqlChatStorage
-from agent_memory.audit.comparing import missing_in
-from agent_memory.audit.copying import chunks_of
-from agent_memory.audit.exporting import Scope, export
+from agent_memory.audit.chat_copy import chunks_of, missing_in
+from agent_memory.audit.chat_import import Mover
+from agent_memory.audit.exporting import export
 from agent_memory.audit.jsonl import read_jsonl
-from agent_memory.audit.moving import Mover
-from agent_memory.audit.pages import in_thread
+from agent_memory.audit.log_pages import in_thread
+from agent_memory.audit.selection import Scope
 from agent_memory.storage.urls import open_storage, without_secrets
 
 TEXT = "The ferry leaves at 7:40 and takes four hours; three adults and the van are 422 euros. "

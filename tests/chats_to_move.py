@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent_memory import ConversationMessage, InMemoryChatStorage, SummarizingChatStorage, Usage
-from agent_memory.audit.moving import Mover
-from agent_memory.audit.pages import pages
+from agent_memory.audit.chat_import import Mover
+from agent_memory.audit.log_pages import pages
 from agent_memory.records import Note
 from agent_memory.summarizers import SlidingWindowSummarizer
 

@@ -10,8 +10,8 @@ import pytest
 
 from adversarial import TEXTS
 from agent_memory import ConversationMessage
-from agent_memory.audit.markdown import _escaped, _fenced
-from agent_memory.audit.visible import clipped, one_line, safe_json, visible
+from agent_memory.audit.escaping import clipped, one_line, safe_json, visible
+from agent_memory.audit.exporting import _escaped, _fenced
 from agent_memory.clipping import clip_summary
 from agent_memory.models.openai import _OVERFLOW, _THOUGHT
 from agent_memory.storage.urls import without_secrets

@@ -1,22 +1,24 @@
-"""What sources of messages give: chunks of chats, and what they could not read."""
+"""What sources of messages give: lines, records, and the chunks of chats made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 import attrs
 
-from agent_memory.errors import AgentMemoryError
-from agent_memory.messages import ChatKey
+from agent_memory.audit.findings import Bad
+from agent_memory.audit.log_pages import PAGE, PAGE_BYTES
+from agent_memory.errors import InvalidRequestError
+from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, SummaryRecord
 
 BY_PLACE: Final = "imported-"
 """Begins the id of a message whose source has none: the rest is its place in the conversation."""
-
-
-class BadRecordError(AgentMemoryError):
-    """A record of a source cannot be taken over; the text says where it is."""
 
 
 @attrs.frozen
@@ -63,22 +65,6 @@ class Chunk:
 
 
 @attrs.frozen
-class Bad:
-    """A record that cannot be taken over.
-
-    Args:
-        place: where it is: file and line, table and row, or chat and position.
-        reason: what is wrong with it.
-    """
-
-    place: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.reason}"
-
-
-@attrs.frozen
 class Piece:
     """A part of what an export writes.
 
@@ -91,3 +77,179 @@ class Piece:
     text: str
     entries: int = 0
     left_out: int = 0
+
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+@attrs.frozen
+class Line:
+    """One line that holds something.
+
+    Args:
+        number: from 1, blank lines counted.
+        text: without line end and white space around.
+        start: the byte it begins at.
+        end: the byte after its line end.
+    """
+
+    number: int
+    text: bytes
+    start: int
+    end: int
+
+
+class Reader:
+    """Iterates over the lines of a file; blank ones are passed over."""
+
+    def __init__(self, path: Path) -> None:
+        # Bytes, because text mode would also end lines at a lone carriage return.
+        self._file: BinaryIO = path.open("rb")
+        self._at = 0
+        self.number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[Line]:
+        return self
+
+    def __next__(self) -> Line:
+        for line in self._file:
+            self.number += 1
+            start, self._at = self._at, self._at + len(line)
+            text = line.removeprefix(_BYTE_ORDER_MARK).strip()
+            if text:
+                return Line(self.number, text, start, self._at)
+        raise StopIteration
+
+
+_KINDS: Final = 100
+"""Most kinds that are counted apart: a file may have a new one on each line."""
+
+
+@attrs.define
+class Tally:
+    """What the records of a source were read as, and what of them was left out.
+
+    Args:
+        read: how many messages were read as which form.
+        left_out: how many records or fields of each kind were not taken over.
+    """
+
+    read: Counter[str] = attrs.field(factory=Counter[str])
+    left_out: Counter[str] = attrs.field(factory=Counter[str])
+
+    def leave(self, kind: str, count: int = 1) -> None:
+        """Count what is not taken over; beyond some kinds, of whatever kind."""
+        known = kind in self.left_out or len(self.left_out) < _KINDS
+        self.left_out[kind if known else "anything else"] += count
+
+
+class Record(NamedTuple):
+    """A line of a file, parsed.
+
+    Args:
+        number: of the line, from 1.
+        plain: what it holds.
+        size: its length in bytes.
+        end: the byte after its line end.
+    """
+
+    number: int
+    plain: Any
+    size: int
+    end: int
+
+
+class Item(NamedTuple):
+    """A message of a source.
+
+    Args:
+        key: its chat.
+        message: the message.
+        source: what `number` counts, such as ``"chats.jsonl, line"``.
+        number: where the message is in the source.
+        size: about how many bytes it takes.
+        done: how far the source has been read by then, in bytes.
+    """
+
+    key: ChatKey
+    message: ConversationMessage
+    source: str
+    number: int
+    size: int = 0
+    done: int = 0
+
+
+def parsed(text: bytes) -> Any:
+    """Return what JSON text holds.
+
+    Raises:
+        InvalidRequestError: it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError too
+        raise InvalidRequestError(f"it is not JSON: {error}") from error
+
+
+def records_of(path: Path) -> Iterator[Record | Bad]:
+    """Yield the lines of a JSON Lines file, parsed; for one that is not JSON, a bad record.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with Reader(path) as reader:
+        for line in reader:
+            try:
+                yield Record(line.number, parsed(line.text), len(line.text), line.end)
+            except InvalidRequestError as error:
+                yield Bad(f"{path}, line {line.number}", str(error))
+
+
+def in_chunks(items: Iterator[Item | Bad]) -> Iterator[Chunk | Bad]:
+    """Put messages of a chat together, a save's worth at a time.
+
+    Chats may take turns. What comes before a bad record is given before it.
+    """
+    held: dict[tuple[ChatKey, str], list[Item]] = {}
+    count = size = 0
+
+    def flush() -> Iterator[Chunk]:
+        for (key, source), group in held.items():
+            messages = [item.message for item in group]
+            numbers = [item.number for item in group]
+            yield Chunk(key, messages, numbers, source, (), group[-1].done)
+        held.clear()
+
+    for item in items:
+        if isinstance(item, Bad):
+            yield from flush()
+            count = size = 0
+            yield item
+            continue
+        held.setdefault((item.key, item.source), []).append(item)
+        count, size = count + 1, size + item.size
+        if count >= PAGE or size > PAGE_BYTES:
+            yield from flush()
+            count = size = 0
+    yield from flush()
+
+
+def time_in(value: object) -> datetime:
+    """Return the moment that a time stamp in ISO 8601 names.
+
+    Raises:
+        InvalidRequestError: it is none, or has no time zone.
+    """
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise InvalidRequestError(f"its timestamp {value!r} is not one in ISO 8601") from None
+    if moment.utcoffset() is None:
+        raise InvalidRequestError(f"its timestamp {value!r} has no time zone")
+    return moment

@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, TypeAlias
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 import attrs
 
 from agent_memory.audit import jsonl
 from agent_memory.audit.chunks import Piece
-from agent_memory.audit.log import Hole
-from agent_memory.audit.markdown import markdown_of
-from agent_memory.audit.openai_files import conversation_of
-from agent_memory.audit.selecting import WHOLE, Selection
+from agent_memory.audit.escaping import one_line, safe_json, visible
+from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note_text
+from agent_memory.audit.selection import WHOLE, Scope, Selection
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
-from agent_memory.records import ChatInfo
+from agent_memory.exchanges import facts_of
+from agent_memory.messages import ConversationMessage
+from agent_memory.providers import Part, convert, parts
+from agent_memory.providers.part import to_json
+from agent_memory.records import ChatInfo, Entry, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import parse
+from agent_memory.storage.merging import merge_streams
 
 ExportFormat: TypeAlias = Literal["jsonl", "openai", "openai-json", "markdown"]
 """``jsonl`` is lossless; ``openai`` a conversation a line; ``openai-json`` a list of them."""
 
 _TAIL: Final = 1 << 16
-
-
-@attrs.frozen
-class Scope:
-    """Which chats: all, those of a user, of a session, or one.
-
-    Raises:
-        InvalidRequestError: an id is given without those before it.
-    """
-
-    user_id: str | None = None
-    session_id: str | None = None
-    agent_id: str | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if (self.agent_id is not None and self.session_id is None) or (
-            self.session_id is not None and self.user_id is None
-        ):
-            raise InvalidRequestError("give user, session and agent in this order")
-
-    async def chats(self, storage: ChatStorage) -> AsyncIterator[ChatInfo]:
-        """Yield these chats of a store, in key order."""
-        async for info in storage.list_chats(self.user_id, self.session_id):
-            if self.agent_id in (None, info.key.agent_id):
-                yield info
 
 
 @attrs.define
@@ -204,3 +184,168 @@ def _last_break(file: BinaryIO, before: int) -> int:
             return start + at
         before = start
     return -1
+
+
+_SEGMENT: Final = 200
+
+
+async def conversation_of(
+    storage: ChatStorage, info: ChatInfo, selection: Selection = WHOLE
+) -> AsyncIterator[Piece | Hole]:
+    """Yield a chat as one line of OpenAI's format, in pieces.
+
+    What is left out by a selection is told in the line (``selected``); where nothing of a chat
+    is selected, there is no line.
+
+    Messages of other providers' forms are converted. Summaries, ids, timestamps and metadata are
+    not carried: use the lossless form for those. Notes, and positions that cannot be read, stand
+    in lists of their own, ``notes`` and ``holes``, where the format has a place for them: each
+    says its position, and before which of the messages (``before``, an index) it is.
+    """
+    key = info.key
+    items = await selection.begun(each_of(storage, info))
+    if items is None:
+        return
+    names: dict[str, Any] = {
+        "id": key.session_id,
+        "user_id": key.user_id,
+        "agent_id": key.agent_id,
+        **({"selected": selection.as_dict()} if selection else {}),
+    }
+    yield Piece(safe_json(to_json(names))[:-1] + ', "messages": [')
+    separator, count = "", 0
+    marks: dict[str, list[dict[str, Any]]] = {"notes": [], "holes": []}
+    async for segment in _segments(items):
+        if isinstance(segment, Hole):
+            yield segment
+            told = f"{segment.place}: {segment.reason}"
+            place = {"position": segment.first, "through": segment.last, "before": count}
+            marks["holes"].append({**place, "unreadable": told})
+            yield Piece("", segment.count)
+        elif isinstance(segment, Note):
+            said = {"note": segment.kind, "data": segment.data}
+            marks["notes"].append({"position": segment.position, "before": count, **said})
+            yield Piece("", 1)
+        else:
+            converted = convert(segment, "openai")
+            count += len(converted.messages)
+            texts = [safe_json(to_json(message)) for message in converted.messages]
+            text = separator + ", ".join(texts) if texts else ""
+            separator = ", " if text else separator
+            yield Piece(text, len(segment), len(converted.left_out))
+    held = {name: listed for name, listed in marks.items() if listed}
+    yield Piece("]" + "".join([f', "{name}": {safe_json(to_json(held[name]))}' for name in held]))
+    yield Piece("}")
+
+
+async def _segments(
+    items: AsyncIterator[LogItem],
+) -> AsyncIterator[list[ConversationMessage] | Note | Hole]:
+    """Yield a chat in lists of messages that tear no tool exchange, and what is between them.
+
+    A note within an exchange is given after it.
+    """
+    held: list[ConversationMessage] = []
+    notes: list[Note] = []
+    waits: set[str | None] = set()
+    async for item in items:
+        if isinstance(item, Note):
+            notes.append(item)
+            continue
+        facts = None if isinstance(item, Hole) else facts_of(item)
+        if facts is None or facts.asks:
+            waits = set()  # what was called before will hardly be answered any more
+        is_enough = facts is None or notes or (facts.asks and len(held) >= _SEGMENT)
+        if is_enough and not waits:
+            yield held
+            for note in notes:
+                yield note
+            held, notes = [], []
+        if isinstance(item, Hole):
+            yield item
+        elif facts is not None:
+            held.append(item)
+            waits = (waits | set(facts.waits)) - set(facts.results)
+    yield held
+    for note in notes:
+        yield note
+
+
+_FENCE: Final = re.compile(r"`+")
+_SPECIAL: Final = {ord(sign): f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>~&-"}
+
+
+async def markdown_of(
+    storage: ChatStorage, infos: Sequence[ChatInfo], selection: Selection = WHOLE
+) -> AsyncIterator[Piece | Hole]:
+    """Yield a session as Markdown, a message, note or hole at a time.
+
+    What was said stands in fenced blocks, as it was written. The chats of several agents are
+    merged into one transcript, as they were spoken.
+
+    Args:
+        storage: where they are.
+        infos: the session's chats, at least one.
+        selection: what of them; where nothing is, nothing is written.
+    """
+    streams = {info.key.agent_id: each_of(storage, info) for info in infos}
+    items = await selection.begun(merge_streams(streams))
+    if items is None:
+        return
+    yield Piece(_title(infos, selection))
+    several = len(infos) > 1
+    async for item in items:
+        if isinstance(item, Hole):
+            yield item
+            agent = f" · {_escaped(item.key.agent_id)}" if several else ""
+            head = f"\n## {_escaped(item.positions)} · hole{agent}\n"
+            yield Piece(f"{head}\n**{_escaped(hole_text(item))}**\n", item.count)
+        else:
+            agent = f" · {_escaped(item.agent_id or '')}" if several else ""
+            yield Piece(_section(item, agent), 1)
+    yield Piece("\n")
+
+
+def _title(infos: Sequence[ChatInfo], selection: Selection) -> str:
+    key = infos[0].key
+    agents = ", ".join([_escaped(info.key.agent_id) for info in infos])
+    word = "agent" if len(infos) == 1 else "agents"
+    whose = f"User {_escaped(key.user_id)}, {word} {agents}"
+    told = [f"{name} {_escaped(value)}" for name, value in selection.as_dict().items()]
+    part = f"\nNot all of it: {', '.join(told)}\n" if told else ""
+    return f"# {_escaped(key.session_id)}\n\n{whose}\n{part}"
+
+
+def _section(entry: Entry, agent: str) -> str:
+    word = "note" if isinstance(entry, Note) else entry.role.value
+    when = entry.timestamp.isoformat(sep=" ", timespec="seconds")
+    head = f"\n## {entry.position} · {word}{agent}\n\n{when}\n"
+    if isinstance(entry, Note):
+        return f"{head}\n{_escaped(note_text(entry))}\n"
+    return head + "".join([_block(part) for part in parts(entry)])
+
+
+def _block(part: Part) -> str:
+    name = _escaped(part.name or "")
+    if part.kind == "call":
+        arguments = part.payload if isinstance(part.payload, str) else to_json(part.payload)
+        return f"\nCalls the tool {name}:\n{_fenced(arguments)}"
+    if part.kind == "result":
+        return f"\n{'The tool failed' if part.is_error else 'The tool answered'}:\n" + _fenced(
+            part.text
+        )
+    if part.kind == "reasoning":
+        return f"\nThought:\n{_fenced(part.text)}" if part.text else ""
+    if part.kind == "media":
+        return f"\n({name or 'an attachment'})\n"
+    return _fenced(part.text) if part.text else ""
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in _FENCE.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"\n{fence}text\n{visible(text)}\n{fence}\n"
+
+
+def _escaped(text: str) -> str:
+    return one_line(text).translate(_SPECIAL)

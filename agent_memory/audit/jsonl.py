@@ -19,13 +19,12 @@ from typing import Any, Final, cast
 
 import attrs
 
-from agent_memory.audit.chunks import Bad, Chunk, Piece
-from agent_memory.audit.copying import records_of
-from agent_memory.audit.lines import Line, Reader
-from agent_memory.audit.log import Hole, LogItem, log_of
-from agent_memory.audit.pages import PAGE, PAGE_BYTES
-from agent_memory.audit.selecting import WHOLE, Selection
-from agent_memory.audit.visible import safe_json
+from agent_memory.audit.chat_copy import records_of
+from agent_memory.audit.chunks import Chunk, Line, Piece, Reader
+from agent_memory.audit.escaping import safe_json
+from agent_memory.audit.findings import Bad
+from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole, LogItem, log_of
+from agent_memory.audit.selection import WHOLE, Selection
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.frozen import freeze
 from agent_memory.ids import check_id

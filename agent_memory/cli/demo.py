@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
+from agent_memory.cli.app import FAILED
 from agent_memory.cli.conversations import Conversation, demo_conversation, read_conversations
 from agent_memory.cli.demo_report import Report, as_json, print_report
 from agent_memory.cli.drawing import progress_bar
-from agent_memory.cli.failures import FAILED
 from agent_memory.cli.replay import Played, Player
 from agent_memory.events import Event
 from agent_memory.ids import new_id

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agent_memory.audit.visible import one_line, visible
+from agent_memory.audit.escaping import one_line, visible
 from agent_memory.cli.drawing import console
 from agent_memory.cli.replay import Played
 from agent_memory.explaining import Explanation

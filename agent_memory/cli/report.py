@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from agent_memory.audit.exporting import Scope
 from agent_memory.audit.report import SessionReport, render, session_report
-from agent_memory.cli.failures import FAILED
+from agent_memory.audit.selection import Scope
+from agent_memory.cli.app import FAILED
 from agent_memory.cli.stores import (
     Session,
     StoreOption,

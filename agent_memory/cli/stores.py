@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
-from agent_memory.audit.exporting import Scope
-from agent_memory.audit.visible import one_line
+from agent_memory.audit.escaping import one_line
+from agent_memory.audit.selection import Scope
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from agent_memory import InMemoryChatStorage, Usage
-from agent_memory.audit.chunks import Bad, BadRecordError, Whose
-from agent_memory.audit.moving import Mover, checked
-from agent_memory.audit.sources import chatgpt, claude_code, codex, langchain
-from agent_memory.audit.sources.detecting import open_source
-from agent_memory.audit.verifying import verify
+from agent_memory.audit.chat_import import Mover, checked
+from agent_memory.audit.chunks import Whose
+from agent_memory.audit.findings import Bad, BadRecordError
+from agent_memory.audit.sources import chatgpt, claude_code, codex, open_source
+from agent_memory.audit.sources.messages import is_langchain
+from agent_memory.audit.verification import verify
 from agent_memory.cli.app import run as run_here
 from agent_memory.providers import (
     from_anthropic,
@@ -191,8 +192,8 @@ def test_a_record_has_the_shape_of_one_form(name):
     text = (FORMS / name).read_text(encoding="utf-8")
     records = lines(FORMS / name) if name.endswith("l") else json.loads(text)
     for record in records:
-        forms = (claude_code, codex, chatgpt, langchain)
-        recognised = [form.__name__ for form in forms if form.recognise(record)]
+        shapes = (*[form.recognise for form in (claude_code, codex, chatgpt)], is_langchain)
+        recognised = [recognise for recognise in shapes if recognise(record)]
         assert len(recognised) <= 1
         is_own = name.split("_")[0].split(".")[0] in ("claude", "codex", "chatgpt", "langchain")
         assert len(recognised) == is_own

@@ -22,11 +22,11 @@ from agent_memory import (
     SummarizingChatStorage,
     Usage,
 )
+from agent_memory.audit.chat_copy import chunks_of
 from agent_memory.audit.chunks import Whose
-from agent_memory.audit.copying import chunks_of
-from agent_memory.audit.digest import digest_of
-from agent_memory.audit.log import Hole, each_of
-from agent_memory.audit.sources.detecting import open_source
+from agent_memory.audit.log_pages import Hole, each_of
+from agent_memory.audit.sources import open_source
+from agent_memory.audit.verification import digest_of
 from agent_memory.cli.app import run as run_here
 from agent_memory.records import Note
 from agent_memory.summarizers import SlidingWindowSummarizer
@@ -428,7 +428,8 @@ async def test_notes_and_positions_do_not_change_what_is_exported_for_a_model(tm
     """Notes within tool exchanges part nothing: the messages are as without them."""
     import io  # noqa: PLC0415
 
-    from agent_memory.audit.exporting import Scope, export  # noqa: PLC0415
+    from agent_memory.audit.exporting import export  # noqa: PLC0415
+    from agent_memory.audit.selection import Scope  # noqa: PLC0415
 
     calls = [
         ConversationMessage("assistant", None, extra={

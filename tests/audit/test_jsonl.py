@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory import ChatKey, FileChatStorage, InMemoryChatStorage, InvalidRequestError
-from agent_memory.audit.chunks import BadRecordError
-from agent_memory.audit.exporting import Scope, export, resume_at
+from agent_memory.audit.exporting import export, resume_at
+from agent_memory.audit.findings import BadRecordError
 from agent_memory.audit.jsonl import read_jsonl
-from agent_memory.audit.pages import in_thread
+from agent_memory.audit.log_pages import in_thread
+from agent_memory.audit.selection import Scope
 from chats_to_move import HOSTILE, IDS, everything, fill, moved, odd_messages, records, said, user
 from histories import histories
 

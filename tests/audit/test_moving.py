@@ -12,11 +12,11 @@ from agent_memory import (
     StorageUnavailableError,
     SummarizingChatStorage,
 )
-from agent_memory.audit.chunks import Bad, BadRecordError, Chunk
-from agent_memory.audit.comparing import missing_in
-from agent_memory.audit.copying import chunks_of
-from agent_memory.audit.moving import Mover
-from agent_memory.audit.seeing import explanation_of
+from agent_memory.audit.chat_copy import chunks_of, missing_in
+from agent_memory.audit.chat_import import Mover
+from agent_memory.audit.chunks import Chunk
+from agent_memory.audit.findings import Bad, BadRecordError
+from agent_memory.audit.view_inspection import explanation_of
 from agent_memory.errors import MessageTooLargeError
 from agent_memory.records import Note
 from agent_memory.retractions import Retraction

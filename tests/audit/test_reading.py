@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, InvalidRequestError
-from agent_memory.audit import forgetting
-from agent_memory.audit.counting import count
-from agent_memory.audit.exporting import Scope
-from agent_memory.audit.overview import brief, line_of, newest_chats
-from agent_memory.audit.pages import next_size, pages
-from agent_memory.audit.seeing import explanation_of, stretches_of
+from agent_memory.audit import deletion
+from agent_memory.audit.chat_stats import brief, count, line_of, newest_chats
+from agent_memory.audit.log_pages import next_size, pages
+from agent_memory.audit.selection import Scope
+from agent_memory.audit.view_inspection import explanation_of, stretches_of
 from agent_memory.records import ChatInfo
 from agent_memory.storage.codec import encode_entry
 from agent_memory.tokens import HeuristicTokenCounter
@@ -144,14 +143,14 @@ async def test_what_the_model_sees(storage):
 )  # fmt: skip
 def test_ages(text, age):
     """Days, hours, weeks and minutes."""
-    assert forgetting.parse_age(text) == age
+    assert deletion.parse_age(text) == age
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5d", "90 days", "9999999d"])
 def test_what_is_no_age(text):
     """Anything else is refused, with examples."""
     with pytest.raises(InvalidRequestError, match="written 90d, 12h"):
-        forgetting.parse_age(text)
+        deletion.parse_age(text)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,8 @@ def test_what_is_no_age(text):
 )
 async def test_deleting(storage, ids, gone, left):
     """What is announced is what goes, and nothing else."""
-    announced = await forgetting.extent(storage, Scope(*ids))
-    done = await forgetting.delete(storage, Scope(*ids))
+    announced = await deletion.extent(storage, Scope(*ids))
+    done = await deletion.delete(storage, Scope(*ids))
     assert (done.chats, done.messages) == gone
     assert (done.chats, done.summaries) == (announced.chats, announced.summaries)
     assert len(await everything(storage)) == left
@@ -174,8 +173,8 @@ async def test_deleting(storage, ids, gone, left):
 
 async def test_pruning(storage):
     """Only what has not been touched for so long goes; what is touched meanwhile stays."""
-    assert (await forgetting.stale_extent(storage, timedelta(days=1))).chats == 0
-    assert (await forgetting.prune(storage, timedelta(days=1))).chats == 0
+    assert (await deletion.stale_extent(storage, timedelta(days=1))).chats == 0
+    assert (await deletion.prune(storage, timedelta(days=1))).chats == 0
     listed, touched = storage._list, []
 
     async def touching(user_id, session_id):
@@ -184,7 +183,7 @@ async def test_pruning(storage):
                 touched.append(await storage.save_chat_message(*IDS, user("still here")))
             yield info
 
-    announced = await forgetting.stale_extent(storage, timedelta(0))
+    announced = await deletion.stale_extent(storage, timedelta(0))
     assert announced.chats == 3
     storage._list = touching
     late = datetime.now(UTC)
@@ -194,11 +193,11 @@ async def test_pruning(storage):
         def now(cls, tz=None):
             return late
 
-    forgetting.datetime, kept = Clock, forgetting.datetime
+    deletion.datetime, kept = Clock, deletion.datetime
     try:
-        done = await forgetting.prune(storage, timedelta(0))
+        done = await deletion.prune(storage, timedelta(0))
     finally:
-        forgetting.datetime = kept
+        deletion.datetime = kept
     assert touched
     assert done.chats == 2
     assert list(await everything(storage)) == [KEY]

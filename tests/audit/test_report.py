@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.audit.markdown import markdown_of
+from agent_memory.audit.exporting import markdown_of
 from agent_memory.audit.report import page as page_module
 from agent_memory.audit.report import render, session_report
 from agent_memory.audit.report.charts import context_chart, time_line

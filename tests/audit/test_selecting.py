@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, InvalidRequestError
-from agent_memory.audit.exporting import Scope, export, resume_at
+from agent_memory.audit.exporting import export, resume_at
 from agent_memory.audit.jsonl import read_jsonl
-from agent_memory.audit.log import Hole
-from agent_memory.audit.selecting import WHOLE, Selection, select
+from agent_memory.audit.log_pages import Hole
+from agent_memory.audit.selection import WHOLE, Scope, Selection, select
 from agent_memory.records import Note
 
 NOON = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)

@@ -23,8 +23,9 @@ from agent_memory import (
     Usage,
 )
 from agent_memory.audit.chunks import Whose
-from agent_memory.audit.exporting import Scope, export
-from agent_memory.audit.sources.detecting import open_source
+from agent_memory.audit.exporting import export
+from agent_memory.audit.selection import Scope
+from agent_memory.audit.sources import open_source
 from agent_memory.providers import parts, to_openai, to_openai_responses
 from chats_to_move import everything, moved
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from agent_memory import ChatKey, FileChatStorage, InMemoryChatStorage, SqlChatStorage
-from agent_memory.audit.verifying import Verified, verify
+from agent_memory.audit.verification import Verified, verify
 from agent_memory.records import LogSlice
 from chats_to_move import IDS, call, fill, records, result, said, user
 from histories import histories
@@ -73,7 +73,7 @@ async def test_an_unanswered_call_and_a_stray_result_are_found():
 @given(histories("bedrock", wild=False))
 def test_sound_histories_have_no_unpaired_calls(history):
     """What nothing went wrong in is never complained about."""
-    from agent_memory.audit.pairing import CallWatch  # noqa: PLC0415
+    from agent_memory.audit.verification import CallWatch  # noqa: PLC0415
 
     watch = CallWatch()
     messages = [message.placed(n, "agent") for n, message in enumerate(history, 1)]

@@ -14,7 +14,7 @@ import pytest
 from executable import CONTROL, all_done, done, environment, run, with_store
 
 from agent_memory import ConversationMessage
-from agent_memory.audit.copying import extent_of
+from agent_memory.audit.chat_copy import extent_of
 from agent_memory.cli.app import run as run_here
 from chats_to_move import HOSTILE, IDS, everything, records
 

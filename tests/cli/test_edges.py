@@ -11,8 +11,8 @@ from executable import run, with_store
 
 from agent_memory import ConversationMessage, StorageUnavailableError
 from agent_memory.audit import exporting
+from agent_memory.cli.app import COMMANDS
 from agent_memory.cli.app import run as run_here
-from agent_memory.cli.loading import COMMANDS
 
 SECRET = "hunter2"
 ARGUMENTS = {

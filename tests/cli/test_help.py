@@ -7,8 +7,8 @@ import json
 import pytest
 from executable import done, run
 
+from agent_memory.cli.app import COMMANDS
 from agent_memory.cli.app import run as run_here
-from agent_memory.cli.loading import COMMANDS
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from agent_memory.cli.app import run
-from agent_memory.cli.loading import COMMANDS, load
+from agent_memory.cli.app import COMMANDS, load, run
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from agent_memory import ChatKey
-from agent_memory.audit.overview import ChatLine
+from agent_memory.audit.chat_stats import ChatLine
+from agent_memory.cli.chats import words_of
 from agent_memory.cli.drawing import Column, print_table
-from agent_memory.cli.ls import words_of
 
 COLUMNS = (Column("", is_figure=False), *map(Column, ("messages", "tokens", "bytes", "removed")))
 FIGURES = ["1,234,567", "987,654,321", "12,345,678,901", "55,555,555"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_memory.audit.visible import one_line, visible
+from agent_memory.audit.escaping import one_line, visible
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from sql_tools import IDS, change, contents, user
 
 from agent_memory import ChatKey, SqlChatStorage
-from agent_memory.audit.pages import pages
+from agent_memory.audit.log_pages import pages
 
 LEFT = [f"{n}" for n in (*range(1, 401), *range(901, 1_201))]
 

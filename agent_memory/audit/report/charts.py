@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
+from agent_memory.audit.escaping import clipped
 from agent_memory.audit.report.collecting import SessionReport, Turn
-from agent_memory.audit.visible import clipped
 from agent_memory.messages import ConversationMessage
 
 WIDTH: Final = 960

@@ -12,12 +12,11 @@ from typing import Any, Final
 import attrs
 
 from agent_memory._version import __version__
-from agent_memory.audit.digest import ChatDigest
-from agent_memory.audit.log import Hole, hole_text
+from agent_memory.audit.escaping import clipped, one_line, visible
+from agent_memory.audit.log_pages import Hole, hole_text
 from agent_memory.audit.report.charts import TIME, WIDTH, ContextChart, context_chart, time_line
-from agent_memory.audit.report.collecting import ChatReport, SessionReport
-from agent_memory.audit.report.transcript import Item, transcript
-from agent_memory.audit.visible import clipped, one_line, visible
+from agent_memory.audit.report.collecting import ChatReport, Item, SessionReport, transcript
+from agent_memory.audit.verification import ChatDigest
 from agent_memory.errors import MissingDependencyError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts, text_of

@@ -1,1 +1,361 @@
-"""Where messages come from that are not in one of this library's stores."""
+"""From a path or URL to the messages in it: :func:`open_source` finds out which form they are in.
+
+JSON Lines hold records of Claude Code or Codex, or conversations: ``{"id": …, "messages": […]}``,
+a bare list of messages, a conversation of ChatGPT's export, or one message on each line of the
+single conversation that the file then is. A document is a list of messages, a conversation, or
+a list of conversations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+import attrs
+
+from agent_memory.audit.chunks import (
+    BY_PLACE,
+    Chunk,
+    Item,
+    Reader,
+    Tally,
+    Whose,
+    in_chunks,
+    parsed,
+    records_of,
+)
+from agent_memory.audit.findings import Bad
+from agent_memory.audit.jsonl import is_line, read_jsonl
+from agent_memory.audit.log_pages import in_thread
+from agent_memory.audit.sources import chatgpt, claude_code, codex
+from agent_memory.audit.sources.messages import EXPECTED, is_message, read_message
+from agent_memory.errors import AgentMemoryError, InvalidRequestError
+from agent_memory.messages import ChatKey
+from agent_memory.providers.part import Block, as_dict, as_list
+from agent_memory.storage.codec import parse
+from agent_memory.storage.urls import without_secrets
+
+SourceFormat: TypeAlias = Literal[
+    "jsonl",
+    "messages",
+    "claude-code",
+    "codex",
+    "openai",
+    "agent-squad",
+    "openai-agents",
+    "langchain",
+]
+"""``jsonl`` is what this library exports; ``messages`` (once called ``openai``) files of messages
+and conversations in any form that is read; ``claude-code`` and ``codex`` what those keep; the
+others are the tables of the libraries of that name, ``langchain`` its dumps in files too."""
+
+_FILES_ONLY: Final = ("jsonl", "messages", "claude-code", "codex", "openai")
+_TABLES_ONLY: Final = ("agent-squad", "openai-agents")
+_SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_SQL: Final = frozenset({"sqlite", "postgres", "postgresql", "mysql", "mariadb"})
+
+
+@attrs.frozen
+class Source:
+    """Messages to be read.
+
+    Args:
+        stream: what they are, in chunks.
+        total: the last chunk's ``done``, where that is known.
+        tally: counts, while the stream is read, what was read as what, and what was left out.
+    """
+
+    stream: AsyncIterator[Chunk | Bad]
+    total: int | None = None
+    tally: Tally = attrs.field(factory=Tally)
+
+
+async def open_source(
+    place: str, form: SourceFormat | None, whose: Whose, *, table: str | None = None
+) -> Source:
+    """Find out what a path or URL holds, and read it.
+
+    Args:
+        place: a file; or the URL of a database: ``sqlite:///…``, ``postgresql://…``,
+            ``mysql://…``, ``dynamodb://table?region=…``.
+        form: what it holds; None to find out.
+        whose: ids for where the source has none.
+        table: the table with the messages, where it has not its usual name.
+
+    Raises:
+        InvalidRequestError: that cannot be told, or the options do not fit together.
+        OSError: the file cannot be read.
+    """
+    if form is not None and form not in get_args(SourceFormat):
+        raise InvalidRequestError(
+            f"the format must be one of {', '.join(get_args(SourceFormat))}, not {form!r}"
+        )
+    found = _URL.match(place)
+    scheme = found[1].lower().partition("+")[0] if found else ""
+    if scheme == "dynamodb":
+        return await _dynamodb(place, form)
+    if scheme in _SQL:
+        return await _tables(place, form, whose, table)
+    path = Path(place)
+    if await asyncio.to_thread(_is_sqlite, path, place, is_path=not scheme):
+        return await _tables(f"sqlite:///{path.as_posix()}", form, whose, table)
+    return await asyncio.to_thread(_file, path, form, whose)
+
+
+def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
+    if not is_path and not path.exists():
+        raise InvalidRequestError(
+            f"nothing is imported from {without_secrets(place)!r}; give a file or the URL of "
+            "a database. (From one of this library's own stores: agent-memory copy)"
+        )
+    if path.is_dir():
+        raise InvalidRequestError(f"{path} is a directory; from a store, use agent-memory copy")
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+
+
+def _file(path: Path, form: SourceFormat | None, whose: Whose) -> Source:
+    if form in _TABLES_ONLY:
+        raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
+    tally = Tally()
+    chunks: Iterator[Chunk | Bad]
+    if form == "jsonl" or (form is None and _is_export(path)):
+        chunks = _counted(read_jsonl(path), tally)
+    else:
+        chunks = read_file(path, form, whose, tally)
+    return Source(in_thread(chunks), path.stat().st_size, tally)
+
+
+def _counted(chunks: Iterator[Chunk | Bad], tally: Tally) -> Iterator[Chunk | Bad]:
+    for chunk in chunks:
+        if isinstance(chunk, Chunk):
+            tally.read["agent-memory export"] += len(chunk.entries)
+        yield chunk
+
+
+def _is_export(path: Path) -> bool:
+    with Reader(path) as reader:
+        line = next(reader, None)
+    try:
+        return line is not None and is_line(parse(line.text))
+    except AgentMemoryError:
+        return False
+
+
+async def _tables(url: str, form: SourceFormat | None, whose: Whose, table: str | None) -> Source:
+    from agent_memory.audit.sources.tables import open_tables  # noqa: PLC0415  (an extra)
+
+    if form in _FILES_ONLY:
+        raise InvalidRequestError(f"{form} is a format of files, not of databases")
+    tally = Tally()
+    stream, total = await open_tables(url, form, whose, table, tally)
+    return Source(stream, total, tally)
+
+
+async def _dynamodb(url: str, form: SourceFormat | None) -> Source:
+    from agent_memory.audit.sources.dynamodb import read_agent_squad_table  # noqa: PLC0415
+
+    if form not in (None, "agent-squad"):
+        raise InvalidRequestError("of tables in DynamoDB, those of agent-squad can be imported")
+    tally = Tally()
+    return Source(read_agent_squad_table(url, tally), tally=tally)
+
+
+_CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, …]}'
+_NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
+"""What is taken of a conversation."""
+
+RecordReader = Callable[[Path, Whose, Tally], Iterator[Item | Bad]]
+RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
+    "claude-code": (claude_code.recognise, claude_code.read),
+    "codex": (codex.recognise, codex.read),
+}
+"""Forms whose files hold a record on each line: how one is recognised, and read."""
+
+
+def read_file(path: Path, form: str | None, whose: Whose, tally: Tally) -> Iterator[Chunk | Bad]:
+    """Read a file of any form but this library's own, in bounded memory unless it is a document.
+
+    Message ids are made of the place in the conversation where the source has none, so that
+    reading a file again stores nothing twice. A conversation without an id is named after its
+    file, its place there and all that it holds, so that no two of them become one chat; once it
+    has grown it is another one. One with an id goes on where it ended.
+
+    Args:
+        path: the file.
+        form: a name of :data:`RECORDS`, any other for messages and conversations; None to
+            find out.
+        whose: ids for where the file has none.
+        tally: counts what was read as what.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    first, more = _beginning(path)
+    reader = _reader_of(first) if form is None else RECORDS.get(form, (None, None))[1]
+    if reader is not None:
+        return in_chunks(reader(path, whose, tally))
+    if _is_document(path, first, more=more):
+        return in_chunks(_document(path, whose, tally))
+    return in_chunks(_conversations(path, whose, tally))
+
+
+def _beginning(path: Path) -> tuple[bytes, bool]:
+    """Return the first line that holds something, and whether another one follows."""
+    with Reader(path) as reader:
+        line = next(reader, None)
+        return b"" if line is None else line.text, next(reader, None) is not None
+
+
+def _reader_of(first: bytes) -> RecordReader | None:
+    try:
+        record = as_dict(parsed(first))
+    except InvalidRequestError:
+        return None
+    for recognise, read in RECORDS.values():
+        if record is not None and recognise(record):
+            return read
+    return None
+
+
+def _is_document(path: Path, first: bytes, *, more: bool) -> bool:
+    """Whether a file is one JSON document rather than JSON Lines."""
+    try:
+        plain = parsed(first)
+    except InvalidRequestError:
+        return first[:1] in (b"[", b"{") and more and len(first) < _PRETTY
+    return not more and (isinstance(plain, list) or path.suffix.lower() == ".json")
+
+
+_PRETTY: Final = 200
+"""A broken first line longer than this is a broken line, not the start of a document."""
+
+
+def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    ChatKey(whose.user_id, _stem(path), whose.agent_id)  # refuses ids before anything is read
+    single: ChatKey | None = None
+    count = 0
+    for record in records_of(path):
+        if isinstance(record, Bad):
+            yield record
+            continue
+        place = f"{path}, line {record.number}"
+        plain = record.plain
+        if not is_message(plain):
+            prefix = f"{_stem(path)}-{record.number}"
+            for item in _conversation(plain, whose, prefix, place, tally):
+                yield item if isinstance(item, Bad) else _sized(item, record.size, record.end)
+            continue
+        count += 1
+        if single is None:
+            session_id = f"{_stem(path)}-{_digest_of_lines(path)}"
+            single = ChatKey(whose.user_id, session_id, whose.agent_id)
+        try:
+            message = read_message(plain, f"{BY_PLACE}{count}", tally)
+        except InvalidRequestError as error:
+            yield Bad(place, str(error))
+        else:
+            source = f"{path}, line"
+            yield Item(single, message, source, record.number, record.size, record.end)
+
+
+def _sized(item: Item, size: int, end: int) -> Item:
+    # A conversation's size is that of its line: it counts once, with its first message.
+    return Item(
+        item.key, item.message, item.source, item.number, 0 if item.number > 1 else size, end
+    )
+
+
+def _document(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        plain: Any = parsed(text)
+    except InvalidRequestError as error:
+        yield Bad(str(path), str(error))
+        return
+    items = as_list(plain)
+    is_many = bool(items) and not is_message(items[0])
+    for index, item in enumerate(items if is_many else [plain], 1):
+        place = f"{path}, conversation {index}" if is_many else str(path)
+        prefix = f"{_stem(path)}-{index}" if is_many else _stem(path)
+        yield from _conversation(item, whose, prefix, place, tally)
+
+
+_STEM: Final = 40
+"""Most characters of a file's name in a session id: with the digest it is below 255 bytes."""
+_DIGEST: Final = 12
+"""Hexadecimal digits of a SHA-256 in a session id: 48 bits, beside the file's name and line."""
+
+
+def _stem(path: Path) -> str:
+    return path.stem[:_STEM] or "imported"
+
+
+def _digest(conversation: Any) -> str:
+    """Return what tells a conversation from others, however its JSON is laid out.
+
+    Raises:
+        InvalidRequestError: it is nested too deeply.
+    """
+    try:
+        text = json.dumps(conversation, sort_keys=True)
+    except RecursionError:
+        raise InvalidRequestError("it is nested too deeply") from None
+    return sha256(text.encode()).hexdigest()[:_DIGEST]
+
+
+def _digest_of_lines(path: Path) -> str:
+    """Return what tells a conversation of one message a line from others, in bounded memory."""
+    digest = sha256()
+    with Reader(path) as reader:
+        for line in reader:
+            digest.update(line.text + b"\n")
+    return digest.hexdigest()[:_DIGEST]
+
+
+def _conversation(
+    plain: Any, whose: Whose, prefix: str, place: str, tally: Tally
+) -> Iterator[Item | Bad]:
+    fields = as_dict(plain)
+    if fields is not None and chatgpt.recognise(fields):
+        yield from chatgpt.read(fields, whose, place, tally)
+        return
+    messages: Any = plain if fields is None else fields.get("messages")
+    if not isinstance(cast("object", messages), list):
+        kind = (fields or {}).get("type")
+        told = f"a record of type {kind!r} is not known" if kind else "it is no conversation"
+        yield Bad(
+            place, f"{told}; expected {_CONVERSATION}, or {EXPECTED.removeprefix('expected ')}"
+        )
+        return
+    try:
+        key = _key(plain, fields or {}, whose, prefix)
+    except InvalidRequestError as error:
+        yield Bad(place, str(error))
+        return
+    for field in (fields or {}).keys() - set(_NAMES):
+        tally.leave(f"field {field!r} of a conversation")
+    numbered: list[tuple[int, Any]] = list(enumerate(as_list(messages), 1))
+    if fields is not None and fields.get("system"):  # as Anthropic's requests have it
+        numbered.insert(0, (0, {"role": "system", "content": fields["system"]}))
+    for number, item in numbered:
+        try:
+            message = read_message(item, f"{BY_PLACE}{number}", tally)
+        except InvalidRequestError as error:
+            yield Bad(f"{place}, message {number}", str(error))
+        else:
+            yield Item(key, message, f"{place}, message", number)
+
+
+def _key(plain: Any, fields: Block, whose: Whose, prefix: str) -> ChatKey:
+    given = fields["id"] if "id" in fields else f"{prefix}-{_digest(plain)}"
+    session_id = str(given) if type(given) is int else given
+    return ChatKey(
+        fields.get("user_id", whose.user_id), session_id, fields.get("agent_id", whose.agent_id)
+    )

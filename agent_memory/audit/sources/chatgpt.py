@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from agent_memory.audit.chunks import Bad, Whose
-from agent_memory.audit.sources.items import Item, Tally
+from agent_memory.audit.chunks import Item, Tally, Whose
+from agent_memory.audit.findings import Bad
 from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id
 from agent_memory.messages import ChatKey, ConversationMessage

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agent_memory.audit.chunks import Bad, Whose
-from agent_memory.audit.sources.items import Item, Record, Tally, records_of, time_in
+from agent_memory.audit.chunks import Item, Record, Tally, Whose, records_of, time_in
+from agent_memory.audit.findings import Bad
 from agent_memory.audit.sources.messages import check_content
 from agent_memory.errors import InvalidRequestError
 from agent_memory.ids import check_id

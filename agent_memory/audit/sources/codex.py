@@ -15,8 +15,8 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.chunks import Bad, Whose
-from agent_memory.audit.sources.items import Item, Record, Tally, records_of, time_in
+from agent_memory.audit.chunks import Item, Record, Tally, Whose, records_of, time_in
+from agent_memory.audit.findings import Bad
 from agent_memory.audit.sources.messages import read_response_item
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
-from agent_memory.audit.chunks import Bad, Chunk
-from agent_memory.audit.pages import PAGE
-from agent_memory.audit.sources.items import Tally
+from agent_memory.audit.chunks import Chunk, Tally
+from agent_memory.audit.findings import Bad
+from agent_memory.audit.log_pages import PAGE
 from agent_memory.audit.sources.layouts import agent_squad_message
 from agent_memory.errors import (
     AgentMemoryError,

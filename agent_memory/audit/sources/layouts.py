@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.audit.chunks import Whose
-from agent_memory.audit.sources.langchain import langchain_message
+from agent_memory.audit.sources.messages import langchain_message
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import from_bedrock, from_openai, from_openai_responses

@@ -1,20 +1,146 @@
-"""Reading other libraries' tables, in any database that this library knows."""
+"""Reading other libraries' tables, in any database that this library knows; none is changed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote
 
-from sqlalchemy import Column, Connection, MetaData, Table, func, inspect, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    Select,
+    Table,
+    create_engine,
+    func,
+    inspect,
+    select,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
-from agent_memory.audit.chunks import Bad, Chunk, Whose
-from agent_memory.audit.sources.items import Tally
+from agent_memory.audit.chunks import Chunk, Tally, Whose
+from agent_memory.audit.findings import Bad
+from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
-from agent_memory.audit.sources.querying import FileReader, Reader, ServerReader
-from agent_memory.errors import AgentMemoryError, InvalidRequestError, StorageError
+from agent_memory.errors import (
+    AgentMemoryError,
+    InvalidRequestError,
+    StorageError,
+    StorageUnavailableError,
+)
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.storage.sql.urls import parse_target
+from agent_memory.storage.sql.urls import Target, parse_target
 from agent_memory.storage.urls import without_secrets
+
+T = TypeVar("T")
+Rows = Sequence[Sequence[Any]]
+
+_PART: Final = 100
+"""Rows held at a time: one of them may hold a whole file."""
+
+
+class Database(ABC):
+    """Runs queries on one database."""
+
+    @abstractmethod
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Return what a function makes of a connection."""
+
+    @abstractmethod
+    def stream(self, query: Select[Any]) -> AsyncIterator[Rows]:
+        """Yield the rows of a query, some at a time."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the database."""
+
+
+@contextmanager
+def _errors(shown: str) -> Generator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        # The driver's own words, without the statement and a link to an explanation.
+        cause = getattr(error, "orig", None) or error
+        raise StorageUnavailableError(f"{shown} cannot be read: {cause}") from error
+
+
+class DatabaseFile(Database):
+    """Reads a SQLite file, opened so that it cannot be changed.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._shown = str(path)
+        name = quote(str(path.absolute()))
+        self._engine = create_engine(
+            f"sqlite:///file:{name}?mode=ro&uri=true",
+            poolclass=NullPool,
+            connect_args={"check_same_thread": False},  # one thread at a time, not always one
+        )
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Return what a function makes of a connection."""
+        return await asyncio.to_thread(self._run, work)
+
+    def stream(self, query: Select[Any]) -> AsyncIterator[Rows]:
+        """Yield the rows of a query, some at a time."""
+        return in_thread(self._parts(query))
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    def _run(self, work: Callable[[Connection], T]) -> T:
+        with _errors(self._shown), self._engine.connect() as connection:
+            return work(connection)
+
+    def _parts(self, query: Select[Any]) -> Iterator[Rows]:
+        with _errors(self._shown), self._engine.connect() as connection:
+            result = connection.execution_options(yield_per=_PART).execute(query)
+            for part in result.partitions():
+                yield [tuple(row) for row in part]
+
+
+class DatabaseServer(Database):
+    """Reads a database behind a URL.
+
+    Args:
+        target: the URL, understood.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._shown = target.shown
+        self._engine = create_async_engine(
+            cast("Any", target.url), poolclass=NullPool, connect_args=dict(target.connect_args)
+        )
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Return what a function makes of a connection."""
+        with _errors(self._shown):
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(work)
+
+    async def stream(self, query: Select[Any]) -> AsyncIterator[Rows]:
+        """Yield the rows of a query, some at a time."""
+        with _errors(self._shown):
+            async with self._engine.connect() as connection:
+                result = await connection.stream(query, execution_options={"yield_per": _PART})
+                async for part in result.partitions():
+                    yield [tuple(row) for row in part]
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        await self._engine.dispose()
 
 
 async def open_tables(
@@ -49,7 +175,7 @@ async def open_tables(
 
 
 async def _chunks(
-    reader: Reader, layout: Layout, table: Table, whose: Whose, tally: Tally
+    reader: Database, layout: Layout, table: Table, whose: Whose, tally: Tally
 ) -> AsyncIterator[Chunk | Bad]:
     """Read the table in the order of chats and numbers, in one query, a part at a time."""
     columns = [table.c[name] for name in layout.columns]
@@ -66,14 +192,14 @@ async def _chunks(
         await reader.close()
 
 
-def _reader(url: str) -> Reader:
+def _reader(url: str) -> Database:
     target = parse_target(url)
     if target.family != "sqlite" or target.url is None:
-        return ServerReader(target)
+        return DatabaseServer(target)
     path = target.path
     if path is None or not path.exists():
         raise StorageError(f"there is no {path or without_secrets(url)}")
-    return FileReader(path)
+    return DatabaseFile(path)
 
 
 def _recognise(

@@ -1,19 +1,69 @@
-"""Whether a store is what it promises to be: what is wrong, and where."""
+"""Whether a store is what it promises to be: :func:`verify`; and that nothing changed: digests.
+
+The canonical log that :func:`digest_of` hashes is UTF-8 text. Its first line is ``agent-memory
+log 1``; its second the chat, as the JSON list of user, session and agent id. A line follows for
+each position from the one above the floor to the last: the entry as
+:func:`~agent_memory.storage.codec.encode_entry` writes it, or ``null`` for one that cannot be
+read. Each line ends with a line feed. The digest is the SHA-256 of that. ``docs/audit.md`` says
+the same for those who compute it without this library.
+
+Positions are not written: a log has no gaps, so that floor and order tell them. A chat that was
+trimmed and then copied to another store begins at position 1 there, and its digest is the same
+(unless it holds a retraction, whose hint in positions is not copied then).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from agent_memory.audit.damage import damage_in, is_unreadable
-from agent_memory.audit.pages import pages
-from agent_memory.audit.pairing import CallWatch
-from agent_memory.errors import CorruptedRecordError
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.audit.findings import damage_in, is_unreadable
+from agent_memory.audit.log_pages import Hole, each_of, pages
+from agent_memory.errors import CorruptedRecordError, InvalidRequestError
+from agent_memory.exchanges import facts_of
+from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.records import ChatInfo, Entry, SummaryRecord
 from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.codec import encode_entry
+
+
+@attrs.define
+class CallWatch:
+    """Tells of calls without a result and of results without a call, message by message.
+
+    It holds the calls that still wait, and nothing else.
+    """
+
+    _waiting: dict[str, tuple[int, bool]] = attrs.field(factory=dict[str, tuple[int, bool]])
+
+    def look(self, message: ConversationMessage) -> Iterator[str]:
+        """Take note of the next message; yield what is wrong with it."""
+        facts = facts_of(message)
+        for call_id in facts.results:
+            if call_id is None:
+                yield "a tool's result that names no call"
+            elif self._waiting.pop(call_id, None) is None:
+                yield f"a tool's result for {call_id!r}, a call that does not wait for one"
+        goes_on = facts.has_results or message.role is ParticipantRole.ASSISTANT
+        if not goes_on or facts.answers_user:
+            # Something else came: calls before it will hardly be answered any more.
+            self._waiting = {call: (at, True) for call, (at, _) in self._waiting.items()}
+        for call_id in facts.waits:
+            self._waiting[call_id] = message.position or 0, False
+
+    def unanswered(self) -> Iterator[tuple[int, str]]:
+        """Yield position and id of each call that was passed over without a result.
+
+        One that the chat ends with may still be under way.
+        """
+        for call_id, (position, is_passed) in self._waiting.items():
+            if is_passed:
+                yield position, call_id
+
 
 Check: TypeAlias = Literal["positions", "records", "medium", "exchanges", "summaries"]
 """What was looked at: positions without gaps; entries readable; what the store itself finds,
@@ -204,3 +254,60 @@ class _Chat:
 
     def _finding(self, check: Check, position: int, reason: str) -> Finding:
         return Finding(self._key, check, f"position {position}", reason)
+
+
+_HEADER = b"agent-memory log 1\n"
+
+
+@attrs.frozen
+class ChatDigest:
+    """A digest, and of what.
+
+    Args:
+        key: which chat.
+        floor: the position below the first one.
+        last: the last position.
+        sha256: of the canonical log between them, as 64 hexadecimal digits.
+        holes: how many of the positions cannot be read.
+    """
+
+    key: ChatKey
+    floor: int
+    last: int
+    sha256: str
+    holes: int = 0
+
+
+async def digest_of(
+    storage: ChatStorage, info: ChatInfo, *, through: int | None = None
+) -> ChatDigest:
+    """Read a chat's log and return its digest; memory is bounded.
+
+    Args:
+        storage: where the chat is.
+        info: which chat, and its floor and last position.
+        through: the last position to take, so that an earlier digest is computed again after
+            more was appended; None, or a position beyond the last, takes everything.
+
+    Raises:
+        InvalidRequestError: the chat was trimmed beyond that position.
+    """
+    last = info.last if through is None else min(through, info.last)
+    if last <= info.floor:
+        raise InvalidRequestError(
+            f"the chat of {info.key} holds nothing up to position {last} any more: what is up to "
+            f"{info.floor} was trimmed"
+        )
+    digest = hashlib.sha256(_HEADER)
+    key = info.key
+    chat = json.dumps([key.user_id, key.session_id, key.agent_id], ensure_ascii=False)
+    digest.update(chat.encode() + b"\n")
+    holes = 0
+    async for item in each_of(storage, attrs.evolve(info, last=last)):
+        if isinstance(item, Hole):
+            holes += item.count
+            for _ in range(item.count):
+                digest.update(b"null\n")
+        else:
+            digest.update(encode_entry(item).encode() + b"\n")
+    return ChatDigest(info.key, info.floor, last, digest.hexdigest(), holes)

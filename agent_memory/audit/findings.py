@@ -1,11 +1,33 @@
-"""Entries that a store could not read, and says so."""
+"""What is wrong with what a source or a store holds, and where."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from agent_memory.audit.chunks import Bad
+import attrs
+
+from agent_memory.errors import AgentMemoryError
 from agent_memory.records import Entry, Note
+
+
+class BadRecordError(AgentMemoryError):
+    """A record of a source cannot be taken over; the text says where it is."""
+
+
+@attrs.frozen
+class Bad:
+    """A record that cannot be taken over.
+
+    Args:
+        place: where it is: file and line, table and row, or chat and position.
+        reason: what is wrong with it.
+    """
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
 
 
 def is_unreadable(entry: Entry) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.exporting import Scope
+from agent_memory.audit.selection import Scope
 from agent_memory.errors import InvalidRequestError
 from agent_memory.records import ChatInfo
 from agent_memory.storage.base import ChatStorage

@@ -1,20 +1,85 @@
-"""A chat's log as an auditor reads it: messages, notes, and the positions that hold neither."""
+"""Reading long logs a page at a time: messages, notes, and the positions that hold neither."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
-from agent_memory.audit.damage import damage_in, is_unreadable
-from agent_memory.audit.pages import pages
-from agent_memory.audit.visible import one_line
+from agent_memory.audit.escaping import one_line
+from agent_memory.audit.findings import damage_in, is_unreadable
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import to_json
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.codec import encode_entry
+
+T = TypeVar("T")
+
+PAGE: Final = 500
+"""Most entries on a page, and most messages in one save."""
+PAGE_BYTES: Final = 4_000_000
+"""About how large a page may be; a single larger message is a page of its own."""
+_FIRST_PAGE: Final = 50
+_SAMPLE: Final = 5
+
+
+async def pages(
+    storage: ChatStorage, key: ChatKey, *, after: int = 0, last: int | None = None
+) -> AsyncGenerator[LogSlice]:
+    """Yield a chat's log, messages and notes, a page at a time.
+
+    Args:
+        storage: where the chat is.
+        key: which chat.
+        after: only entries with a position above it.
+        last: the position of the chat's newest entry, where that is known: spares a read.
+    """
+    size = _FIRST_PAGE
+    await storage._ready()
+    while last is None or after < last:
+        part = await storage._read(key, after=after, first=size)
+        if not part.entries:
+            return
+        yield part
+        after = part.entries[-1].position or after
+        size = next_size(part.entries)
+
+
+def next_size(entries: Sequence[Entry]) -> int:
+    """Return how many entries to read next, given those of the page before."""
+    step = max(1, len(entries) // _SAMPLE)
+    sample = [entries[i] for i in range(0, len(entries), step)]
+    mean = sum([len(encode_entry(entry)) for entry in sample]) // len(sample)
+    return max(1, min(PAGE, PAGE_BYTES // (mean + 1)))
+
+
+async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
+    """Yield what a plain iterator gives, each item made in a worker thread."""
+    while (item := await asyncio.to_thread(next, items, None)) is not None:
+        yield item
+
+
+async def ahead(stream: AsyncIterator[T]) -> AsyncGenerator[T]:
+    """Yield what a stream gives, the next item being made while the last one is worked on."""
+
+    async def following() -> T | None:
+        return await anext(stream, None)
+
+    task = asyncio.create_task(following())
+    try:
+        while (item := await task) is not None:
+            task = asyncio.create_task(following())
+            yield item
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):  # nobody wants that item any more
+            await task
+
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -82,7 +147,7 @@ async def log_of(
         info: which chat, and up to which position.
         after: only what has a position above it.
     """
-    reader = _Reader(info.key, max(after, info.floor), info.last)
+    reader = _GapFinder(info.key, max(after, info.floor), info.last)
     async for part in pages(storage, info.key, after=after, last=info.last):
         yield LogPage(list(reader.items(part)), part.floor)
     if reader.at < info.last:
@@ -118,7 +183,7 @@ def first_of(mark: Note | Hole) -> int:
 
 
 @attrs.define
-class _Reader:
+class _GapFinder:
     """Knows how far a log has been read.
 
     Args:

@@ -1,4 +1,4 @@
-"""Which entries of chats are shown or exported: by time, and by what they say."""
+"""Which chats, and which entries of them: by ids, by time, and by what they say."""
 
 from __future__ import annotations
 
@@ -8,12 +8,38 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.log import Hole, LogItem, note_text
+from agent_memory.audit.log_pages import Hole, LogItem, note_text
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
 from agent_memory.providers.part import to_json
-from agent_memory.records import Note
+from agent_memory.records import ChatInfo, Note
+from agent_memory.storage.base import ChatStorage
+
+
+@attrs.frozen
+class Scope:
+    """Which chats: all, those of a user, of a session, or one.
+
+    Raises:
+        InvalidRequestError: an id is given without those before it.
+    """
+
+    user_id: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.agent_id is not None and self.session_id is None) or (
+            self.session_id is not None and self.user_id is None
+        ):
+            raise InvalidRequestError("give user, session and agent in this order")
+
+    async def chats(self, storage: ChatStorage) -> AsyncIterator[ChatInfo]:
+        """Yield these chats of a store, in key order."""
+        async for info in storage.list_chats(self.user_id, self.session_id):
+            if self.agent_id in (None, info.key.agent_id):
+                yield info
 
 
 @attrs.frozen

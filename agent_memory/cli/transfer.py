@@ -1,0 +1,374 @@
+"""``agent-memory import``, ``export`` and ``copy``: chats into stores and files."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO, get_args
+
+import attrs
+import typer
+
+from agent_memory.audit import jsonl
+from agent_memory.audit.chat_copy import chunks_of, extent_of, missing_in
+from agent_memory.audit.chat_import import Moved, Mover, checked
+from agent_memory.audit.chunks import Tally, Whose
+from agent_memory.audit.escaping import one_line
+from agent_memory.audit.exporting import Exported, ExportFormat, export, resume_at
+from agent_memory.audit.findings import Bad
+from agent_memory.audit.selection import Scope, Selection, select
+from agent_memory.audit.sources import SourceFormat, open_source
+from agent_memory.cli.app import FAILED
+from agent_memory.cli.drawing import counting_bar
+from agent_memory.cli.stores import (
+    AnyAgent,
+    AnySession,
+    AnyUser,
+    GrepOption,
+    JsonOption,
+    SinceOption,
+    StoreOption,
+    UntilOption,
+    given,
+    no_such_chat,
+    opened,
+    plural,
+    run_async,
+    say,
+    utf8,
+)
+from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.urls import open_storage, without_secrets
+
+
+def import_chats(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A file, or the URL of a database.", show_default=False
+        ),
+    ],
+    store: StoreOption = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="jsonl (what export writes), messages (JSON or JSON Lines), claude-code, codex, "
+            "agent-squad, openai-agents or langchain (their tables). Found out by default.",
+        ),
+    ] = None,
+    user: Annotated[
+        str, typer.Option(help="Whose, where the source does not say.", callback=utf8)
+    ] = "imported",
+    agent: Annotated[
+        str, typer.Option(help="With which agent, where the source does not say.", callback=utf8)
+    ] = "agent",
+    table: Annotated[
+        str | None, typer.Option(help="The table, where it has not its usual name.")
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Pass over bad records, telling each.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Store the messages of a file, or of another library's store.
+
+    A file whose first record has not the shape of any form that is read is refused before
+    anything is written; a bad record further on ends the import, naming its file and line.
+    Doing it again stores nothing twice; what was interrupted is resumed that way.
+    """
+    whose = Whose(user, agent)
+    moved, tally = run_async(
+        _import(store, source, form, whose, table, keep_going, shown=not json)
+    )
+    if moved == Moved():
+        say(f"there was nothing to import in {without_secrets(source)}")
+    tell(moved, json=json, tally=tally)
+
+
+async def _import(
+    store: str | None,
+    place: str,
+    form: str | None,
+    whose: Whose,
+    table: str | None,
+    keep_going: bool,
+    *,
+    shown: bool,
+) -> tuple[Moved, Tally]:
+    chosen: SourceFormat | None = form  # type: ignore[assignment]  # open_source checks it
+    given(store)
+    # Before the store is opened, which may make it: the source may be refused.
+    source = await open_source(place, chosen, whose, table=table)
+    stream = source.stream if keep_going else await checked(source.stream)
+    async with opened(store, create=True) as target:
+        with counting_bar(shown=shown) as bar:
+            task = bar.add_task("importing", total=source.total, counted=0)
+            counted = 0
+
+            def on_progress(count: int, done: int) -> None:
+                nonlocal counted
+                counted += count
+                at = max(done, int(bar.tasks[0].completed))
+                bar.update(task, completed=at, counted=counted)
+
+            mover = Mover(target, keep_going=keep_going, on_bad=_say_bad, on_progress=on_progress)
+            return await mover.move(stream), source.tally
+
+
+def _say_bad(bad: Bad) -> None:
+    say(str(bad))
+
+
+def tell(moved: Moved, *, json: bool, tally: Tally | None = None) -> None:
+    """Write what a move came to; ends the command where a record was bad.
+
+    Args:
+        moved: what was stored.
+        json: whether to write it for programs.
+        tally: what the source's records were read as, where it is not a store of ours.
+    """
+    if json:
+        counted = {} if tally is None else attrs.asdict(tally)
+        print(json_.dumps({**attrs.asdict(moved), **counted}))  # noqa: T201  (a command line)
+    else:
+        for line in [*_words(moved), *_counts(tally or Tally())]:
+            print(one_line(line))  # noqa: T201
+    if moved.bad:
+        raise typer.Exit(FAILED)
+
+
+def _words(moved: Moved) -> list[str]:
+    held = f"; {moved.present:,} were there already" if moved.present else ""
+    lines = [f"{plural(moved.messages, 'message')} of {plural(moved.chats, 'chat')} stored{held}"]
+    if moved.notes:
+        lines.append(f"{plural(moved.notes, 'note')} stored")
+    if moved.summaries:
+        lines.append(f"{plural(moved.summaries, 'summary', 'summaries')} carried")
+    if moved.summaries_left:
+        left = plural(moved.summaries_left, "summary", "summaries")
+        lines.append(f"{left} not carried: the target's chat differs")
+    if moved.bad:
+        lines.append(f"{plural(moved.bad, 'record')} left out")
+    return lines
+
+
+def _counts(tally: Tally) -> list[str]:
+    told = {"read as": tally.read, "not taken over": tally.left_out}
+    return [
+        f"{verb} {', '.join([f'{kind} ({count:,})' for kind, count in counter.most_common()])}"
+        for verb, counter in told.items()
+        if counter
+    ]
+
+
+_FORMATS = get_args(ExportFormat)
+
+
+def export_chats(
+    user: AnyUser = None,
+    session: AnySession = None,
+    agent: AnyAgent = None,
+    store: StoreOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; standard output without it.")
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="jsonl: lossless, for import. openai: a conversation a line. openai-json: one "
+            "list of conversations. markdown: to read.",
+        ),
+    ] = "jsonl",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    grep: GrepOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a file whose export was interrupted.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    _keep_going: Annotated[
+        bool, typer.Option("--keep-going", hidden=True, help="As it always is.")
+    ] = False,
+) -> None:
+    """Write chats to a file: all, a user's, a session's, or one.
+
+    The format jsonl carries everything: messages, notes, positions and summaries. Not carried
+    is when the store received a message, which is not the message's own time stamp. In each
+    format notes have their places, and so have positions that cannot be read; where there are
+    any, the exit code is 1. A session is one document of markdown, its agents as they spoke.
+
+    With --since, --until or --grep a part is written, which says so at its beginning and is
+    for reading: not for import, and without summaries.
+    """
+    if form not in _FORMATS:
+        raise InvalidRequestError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
+    chosen: ExportFormat = form  # type: ignore[assignment]  # checked above
+    selection = select(since, until, grep)
+    if selection and resume:
+        raise InvalidRequestError("--resume goes on with whole chats: no --since, --until, --grep")
+    place = _resumed_at(output, chosen, resume=resume, force=force)
+    scope = Scope(user, session, agent)
+    is_resumable = chosen == "jsonl" and not selection
+    with _file(output, append=resume, is_resumable=is_resumable) as out:
+        done = run_async(_export(store, scope, out, chosen, place, selection))
+        size = out.tell() if out.seekable() and output is not None else 0
+    if output is not None:
+        written = plural(done.entries, "entry", "entries")
+        print(one_line(f"{output}: {written}, {size / 1000:,.0f} kB"))  # noqa: T201
+    if done.left_out:
+        say(f"{plural(done.left_out, 'part')} of messages have no place in OpenAI's format")
+    if done.bad:
+        say(f"{plural(done.bad, 'position')} cannot be read; each is marked in its place")
+        raise typer.Exit(FAILED)
+
+
+def _resumed_at(
+    output: Path | None, form: ExportFormat, *, resume: bool, force: bool
+) -> jsonl.Place | None:
+    if resume:
+        if output is None or form != "jsonl" or force:
+            raise InvalidRequestError("--resume goes with --output and the format jsonl")
+        return resume_at(_unfinished(output))
+    if output is not None and output.exists() and not force:
+        raise InvalidRequestError(f"{output} exists: --resume goes on with it, --force replaces")
+    return None
+
+
+def _part_of(output: Path) -> Path:
+    """Return what a file is called until it is whole."""
+    return output.with_name(f"{output.name}.part")
+
+
+def _unfinished(output: Path) -> Path:
+    """Return the file that an interrupted export has left: under its own name, or in part."""
+    part = _part_of(output)
+    return part if part.exists() else output
+
+
+@contextmanager
+def _file(output: Path | None, *, append: bool, is_resumable: bool) -> Generator[BinaryIO]:
+    """Open the output. A file gets its name when it is whole.
+
+    Until then it is ``….part``, which is left behind only where --resume can go on with it.
+    """
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
+    if output.exists() and not output.is_file():  # a device, a pipe: nothing to be renamed
+        with output.open("wb") as file:
+            yield file
+        return
+    path = _unfinished(output) if append else _part_of(output)
+    try:
+        with path.open("ab" if append else "wb") as file:
+            yield file
+        path.replace(output)
+    except BaseException:
+        if path.exists() and not (is_resumable and path.stat().st_size):
+            path.unlink()
+        raise
+
+
+async def _export(
+    store: str | None,
+    scope: Scope,
+    out: BinaryIO,
+    form: ExportFormat,
+    place: jsonl.Place | None,
+    selection: Selection,
+) -> Exported:
+    async with opened(store) as storage:
+        total = await _total(storage, scope)
+        if not total and scope.user_id is not None:  # before anything is written
+            raise no_such_chat(store, scope)
+        with counting_bar(shown=out is not sys.stdout.buffer) as bar:
+            task = bar.add_task("exporting", total=total)
+            return await export(
+                storage,
+                scope,
+                out,
+                form,
+                since=place,
+                selection=selection,
+                on_hole=lambda hole: say(str(hole)),
+                on_progress=lambda count: bar.advance(task, count),
+            )
+
+
+async def _total(storage: ChatStorage, scope: Scope) -> int:
+    if scope.agent_id is None:
+        return (await extent_of(storage, scope.user_id, scope.session_id)).entries
+    return sum([info.entries async for info in scope.chats(storage)])
+
+
+def copy_chats(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A store's URL.", show_default=False)
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Another store's URL.", show_default=False)
+    ],
+    user: Annotated[
+        str | None, typer.Option(help="Only this user's chats.", callback=utf8)
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Pass over what cannot be read, telling each.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Copy every chat from one store to another, and compare them afterwards.
+
+    Messages, notes and summaries go along. Doing it again copies what is missing; what was
+    interrupted is resumed that way.
+    """
+    if source == target:
+        raise InvalidRequestError("source and target are the same store")
+    moved, different = run_async(_copy(source, target, user, keep_going, shown=not json))
+    if json:
+        lines = [str(bad) for bad in different]
+        print(json_.dumps({**attrs.asdict(moved), "different": lines}))  # noqa: T201
+        if moved.bad or different:
+            raise typer.Exit(FAILED)
+        return
+    for bad in different:
+        say(str(bad))
+    if different:
+        say(f"{plural(len(different), 'chat')} differ; copy again if the source was in use")
+        raise typer.Exit(FAILED)
+    tell(moved, json=False)
+    print("the target holds everything, compared entry by entry")  # noqa: T201
+
+
+async def _copy(
+    source: str, target: str, user: str | None, keep_going: bool, *, shown: bool
+) -> tuple[Moved, list[Bad]]:
+    async with _both(source, target) as (old, new):
+        total = (await extent_of(old, user)).entries
+        with counting_bar(shown=shown) as bar:
+            copying = bar.add_task("copying", total=total)
+            mover = Mover(
+                new,
+                keep_going=keep_going,
+                on_bad=lambda bad: say(str(bad)),
+                on_progress=lambda count, _done: bar.advance(copying, count),
+            )
+            moved = await mover.move(chunks_of(old, user))
+            comparing = bar.add_task("comparing", total=total)
+            differences = missing_in(
+                new, old, user, on_progress=lambda count: bar.advance(comparing, count)
+            )
+            return moved, [bad async for bad in differences]
+
+
+@asynccontextmanager
+async def _both(source: str, target: str) -> AsyncGenerator[tuple[ChatStorage, ChatStorage]]:
+    async with opened(source) as old, open_storage(target) as new:
+        yield old, new
