@@ -3,6 +3,7 @@
 ``@pytest.mark.matrix`` on a test, a class or a parameter: it runs with ``--matrix`` alone.
 ``@pytest.mark.matrix(but="differs_by_engine")``: the same, but for functions with this attribute
 (of the contract: those about order, ids, sizes, locks, races), which always run.
+``@pytest.mark.matrix(but=…, themes=["batches"])``: of those only the ones in these modules.
 
 A test that is named (``FILE::TEST``) runs in any case.
 
@@ -12,13 +13,17 @@ Where a test repeats something, the matrix repeats it more often: ``COUNTS``.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from agent_memory.testing.contract.base import ContractBase
 
-MARKER = "matrix(but=ATTRIBUTE): left to `make matrix`, unless the function has the attribute"
+MARKER = (
+    "matrix(but=ATTRIBUTE, themes=MODULES): left to `make matrix`, unless the function has the "
+    "attribute, and is in one of the modules"
+)
 EXAMPLES = {"test": 25, "matrix": 200}
 COUNTS = {"saves_in_a_row": 200, "saves_per_process": 50, "cancelled_steps": 20}
 """What the contract does so often in `make test`; in the matrix it takes its own counts."""
@@ -64,8 +69,11 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _is_for_the_matrix(item: pytest.Item) -> bool:
+    return any(not _is_excepted(item, **mark.kwargs) for mark in item.iter_markers("matrix"))
+
+
+def _is_excepted(item: pytest.Item, but: str = "", themes: Collection[str] = ()) -> bool:
     function = getattr(item, "function", None)
-    return any(
-        not getattr(function, mark.kwargs.get("but", ""), False)
-        for mark in item.iter_markers("matrix")
-    )
+    if not getattr(function, but, False):
+        return False
+    return not themes or function.__module__.rpartition(".")[2] in themes

@@ -28,7 +28,6 @@ from agent_memory.summarizers.transcript import (
 from agent_memory.text_tokens import estimate_text_tokens
 from agent_memory.tokens import HeuristicTokenCounter
 
-_SMALL: Final = 8_000
 _STEP: Final = 8
 _TOO_QUICK: Final = 0.01
 """CPU seconds below which nothing is measured: what is not linear takes more."""
@@ -90,15 +89,16 @@ def _growth(function: Callable[[str], object], make: Callable[[int], str], size:
     return growth
 
 
+@pytest.mark.parametrize("size", [2_000, pytest.param(8_000, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_c98_text_functions_are_linear(name):
+def test_c98_text_functions_are_linear(name, size):
     """Of each adversarial text eight times as much takes about eight times as long.
 
     A ratio of CPU times, each the least of several, so that a busy machine does not matter.
     What takes next to no time passes without being measured.
     """
     for text, make in TEXTS.items():
-        assert _growth(FUNCTIONS[name], make, _SMALL) <= _MOST, text
+        assert _growth(FUNCTIONS[name], make, size) <= _MOST, text
 
 
 @pytest.mark.soak

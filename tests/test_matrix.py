@@ -12,6 +12,7 @@ from agent_memory.testing import ChatStorageTests
 
 BUT = pytest.mark.matrix(but="differs_by_engine").mark
 ALWAYS = ChatStorageTests.test_c20_two_processes_save_to_one_chat
+BATCH = ChatStorageTests.test_c16_one_id_in_two_chats_is_two_messages
 SELDOM = ChatStorageTests.test_c18_an_empty_batch_is_a_no_op
 
 
@@ -47,6 +48,15 @@ def test_what_differs_by_engine_is_kept():
     whole = [Item(ALWAYS, pytest.mark.matrix.mark), Item(SELDOM, pytest.mark.matrix.mark)]
     some = [Item(ALWAYS, BUT), Item(SELDOM, BUT)]
     assert kept([plain, *whole, *some], "tests") == ([plain, some[0]], [*whole, some[1]])
+
+
+def test_of_what_differs_some_themes_may_be_enough():
+    """Those of other modules are left out."""
+    themes = [module.__module__.rpartition(".")[2] for module in (ALWAYS, BATCH)]
+    assert themes == ["concurrency", "batches"]
+    mark = pytest.mark.matrix(but="differs_by_engine", themes=themes[:1]).mark
+    items = [Item(ALWAYS, mark), Item(BATCH, mark), Item(SELDOM, mark)]
+    assert kept(items) == (items[:1], items[1:])
 
 
 def test_every_mark_must_agree():

@@ -110,7 +110,10 @@ def test_real_conversations(result_of):
 
 
 @pytest.mark.skipif(not AIRLINE.exists(), reason=f"the real conversations are not at {AIRLINE}")
-@pytest.mark.parametrize(("trigger_at", "keep_last"), [(2, 1), (3, 2), (6, 1)])
+@pytest.mark.parametrize(
+    ("trigger_at", "keep_last"),
+    [(2, 1), *(pytest.param(*counts, marks=pytest.mark.matrix) for counts in ((3, 2), (6, 1)))],
+)
 def test_real_conversations_cut_short(result_of, trigger_at, keep_last):
     """Even where the summarizer is called all the time, nothing is lost or split."""
     arguments = ("--trigger-at", str(trigger_at), "--keep-last", str(keep_last))

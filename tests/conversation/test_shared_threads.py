@@ -123,7 +123,10 @@ _WORKER = """
 """
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "file", "postgres"])
+@pytest.mark.parametrize(
+    "kind",
+    ["sqlite", *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("file", "postgres"))],
+)
 async def test_two_processes_on_one_thread_lose_nothing(kind, tmp_path, request):
     """Twenty runs each."""
     urls = {"sqlite": f"sqlite:///{tmp_path / 'c.db'}", "file": f"file://{tmp_path / 'chats'}"}

@@ -15,6 +15,11 @@ CRASHER = Path(__file__).with_name("sql_crasher.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize(
+    "sql_url",
+    ["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.matrix)],
+    indirect=True,
+)
 async def test_c17_what_a_killed_process_leaves_is_whole(sql_url):
     """Killed at each statement and commit in turn; what is left can be gone on with."""
     done = await asyncio.to_thread(

@@ -18,8 +18,13 @@ from sqlalchemy.pool import NullPool, StaticPool
 from agent_memory import InvalidRequestError, SqlChatStorage, StorageUnavailableError
 from agent_memory.testing import ChatStorageTests
 
+# Statements are those of stores with engines of their own; connections are got in another way.
+CONNECTIONS = pytest.mark.matrix(
+    but="differs_by_engine", themes=["batches", "cancellation", "closing", "concurrency"]
+)
 
-@pytest.mark.matrix(but="differs_by_engine")
+
+@CONNECTIONS
 class TestCallersSqliteEngine(ChatStorageTests):
     saves_in_a_row = 200  # the stores with engines of their own take the large counts
     saves_per_process = 50
@@ -33,7 +38,7 @@ def engine_store(url):
     return SqlChatStorage(create_engine(url, poolclass=NullPool))  # nothing to dispose of
 
 
-@pytest.mark.matrix(but="differs_by_engine")
+@CONNECTIONS
 class TestCallersAsyncPostgresEngine(ChatStorageTests):
     serves_any_loop = False
     saves_in_a_row = 200

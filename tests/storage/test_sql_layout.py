@@ -14,12 +14,12 @@ from agent_memory.storage.sql import layout
 
 async def test_c21_two_replicas_make_the_tables_at_the_same_moment(sql_url):
     """Both work, and what both stored is there."""
-    processes = [sql_process.start(sql_url, f"p{i}", 3) for i in range(3)]
+    processes = [sql_process.start(sql_url, f"p{i}", 3) for i in range(2)]
     for process in processes:
         sql_process.go(process)
-    assert [sql_process.end(process)[1] for process in processes] == [0] * 3
+    assert [sql_process.end(process)[1] for process in processes] == [0] * 2
     async with SqlChatStorage(sql_url, create_tables=False) as storage:
-        assert len(await storage.fetch_chat("user", "session 0", "agent")) == 9
+        assert len(await storage.fetch_chat("user", "session 0", "agent")) == 6
 
 
 async def test_c21_many_stores_of_one_process_make_the_tables(sql_url):

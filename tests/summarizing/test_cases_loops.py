@@ -271,12 +271,13 @@ def test_c113_a_model_that_never_answers_in_time_is_not_asked_by_every_loop():
     assert 2 <= len(asked) <= 10
 
 
-def test_c113_a_thousand_chats_contend_for_slots_in_loops_that_end():
+@pytest.mark.parametrize("count", [200, pytest.param(1_000, marks=pytest.mark.matrix)])
+def test_c113_a_thousand_chats_contend_for_slots_in_loops_that_end(count):
     """Whoever waits in a loop that was closed is given none, and keeps none."""
     storage = SummarizingChatStorage(
         InMemoryChatStorage(), ScriptedSummarizer(), 2, 1, max_concurrent_summaries=2
     )
-    chats = [("user", "session", f"agent {number}") for number in range(1_000)]
+    chats = [("user", "session", f"agent {number}") for number in range(count)]
 
     async def save():
         for ids in chats:

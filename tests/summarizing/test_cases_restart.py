@@ -167,7 +167,14 @@ async def test_c39_deleted_text_does_not_come_back_in_another_worker(reopen):
 # ------------------------------------------------------------------------- C62
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "count",
+    [
+        300,
+        pytest.param(1_000, marks=pytest.mark.matrix),
+        pytest.param(10_000, marks=pytest.mark.soak),
+    ],
+)
 async def test_c62_thousands_of_chats_through_a_hundred_buffers(count):
     """Memory is bounded; a chat that was evicted comes back right, without a model."""
     summarizer = ScriptedSummarizer(cut=lambda history, keep_last: (history[:-2], history[-2:]))

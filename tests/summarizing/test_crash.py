@@ -15,7 +15,14 @@ from storage.writer import Order, answers, start
 from wrapped_stores import summarizing_often
 
 
-@pytest.fixture(params=["sqlite", "file", "postgres", "dynamodb"])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "file",
+        pytest.param("postgres", marks=pytest.mark.matrix),
+        pytest.param("dynamodb", marks=pytest.mark.matrix),
+    ]
+)
 def url(request, tmp_path):
     match request.param:
         case "sqlite":
@@ -79,9 +86,10 @@ async def kill_often(url, kills):
     assert shown <= 7
 
 
-async def test_killed_workers_leave_raw_and_views_right(url):
+@pytest.mark.parametrize("kills", [2, pytest.param(3, marks=pytest.mark.matrix)])
+async def test_killed_workers_leave_raw_and_views_right(url, kills):
     """What was acknowledged is there, and every view stands for all of it."""
-    await kill_often(url, 3)
+    await kill_often(url, kills)
 
 
 @pytest.mark.soak
