@@ -10,7 +10,14 @@ from agent_memory import DynamoDbChatStorage, FileChatStorage, SqlChatStorage
 from storage.hard_use import HardSoak, HardUse
 
 
-@pytest.fixture(params=["sqlite", "files", "postgres", "mariadb"])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "files",
+        "postgres",
+        pytest.param("mariadb", marks=pytest.mark.matrix),
+    ]
+)
 def make_storage(request, tmp_path):
     if request.param == "files":
         return functools.partial(FileChatStorage, tmp_path / "chats")
@@ -41,6 +48,7 @@ class TestHardUse(HardUse):
     pass
 
 
+@pytest.mark.matrix
 class TestHardUseOfDynamoDb(OnDynamoDb, HardUse):
     pass
 

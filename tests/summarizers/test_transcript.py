@@ -307,13 +307,15 @@ def test_c71_wrapped_bytes_are_counted_not_shown(form, words):
     assert entry == "tool result: " + expected.replace("\n", "\n    ")
 
 
-def test_c71_thirty_megabytes_in_tool_results():
+@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.matrix)])
+def test_c71_thirty_megabytes_in_tool_results(count):
     """Thirty results of a wrapped megabyte each make thirty short entries."""
     encoded = base64.encodebytes(random.Random(1).randbytes(740_000)).decode()
     results = [
-        _message(encoded, "tool", extra={"tool_call_id": str(index)}) for index in range(30)
+        _message(encoded, "tool", extra={"tool_call_id": str(index)}) for index in range(count)
     ]
     entries = _entries(results)
+    assert len(entries) == count
     assert set(entries) == {f"tool result: [{len(encoded) - 1} characters of encoded data]"}
 
 
