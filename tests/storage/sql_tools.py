@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from agent_memory import ConversationMessage
-from agent_memory.storage.sql.sessions import DriverConnection
+from agent_memory.storage.sql.sqlite import DriverConnection
 
 IDS = "user", "session", "agent"
 

@@ -101,7 +101,7 @@ def checkpoints(texts):
 @pytest.fixture
 def _one_attempt(monkeypatch):
     """However slow the machine is, none is overdue."""
-    monkeypatch.setattr("agent_memory.storage.sql.sessions.ERASING_EVERY", 600.0)
+    monkeypatch.setattr("agent_memory.storage.sql.sqlite.ERASING_EVERY", 600.0)
 
 
 @pytest.mark.usefixtures("_one_attempt")
@@ -168,7 +168,7 @@ async def test_c109_a_cancelled_delete_erases_what_it_deleted(careless, path):
 
 async def test_c109_saves_without_a_pause_do_not_keep_erased_text(careless, path, monkeypatch):
     """What a reader kept in the log goes at a later save, when it is overdue."""
-    monkeypatch.setattr("agent_memory.storage.sql.sessions.ERASING_EVERY", 600.0)
+    monkeypatch.setattr("agent_memory.storage.sql.sqlite.ERASING_EVERY", 600.0)
     await careless.save_chat_messages(*IDS, chatty("gone", 20, 10))
     with reading_now(path):
         await careless.delete_chat(*IDS)

@@ -21,7 +21,7 @@ from agent_memory import (
 )
 from agent_memory.errors import MessageTooLargeError
 from agent_memory.storage.sql import appends
-from agent_memory.storage.sql.sessions import DriverConnection
+from agent_memory.storage.sql.sqlite import DriverConnection
 from agent_memory.storage.sql.statements import Statements
 
 
@@ -220,7 +220,7 @@ async def test_chats_are_locked_in_key_order(server, request):
             lambda *arguments: given.extend(flat(arguments[3])),
         )
         await committed(parts, group)
-        assert [len((await one.reply.settled()).entries) for one in group] == [1] * 5
+        assert [len((await one.reply.wait()).entries) for one in group] == [1] * 5
     sessions = [text for text in given if text.startswith("session ")]
     assert sessions[:5] == [f"session {number}" for number in range(5)]
 
@@ -244,12 +244,12 @@ def pending(parts, number, *messages):
 async def committed(parts, group):
     """Have the store's engine commit a group, whatever comes of it."""
     work = parts.runner._submit(lambda session: parts.appender.commit(session, group), None)
-    await work.settled()
+    await work.wait()
 
 
 async def outcome_of(reply):
     try:
-        return await reply.settled()
+        return await reply.wait()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
         return error
 

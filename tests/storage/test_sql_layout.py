@@ -9,7 +9,7 @@ import sql_process
 from sql_tools import IDS, ask, change, contents, user
 
 from agent_memory import SqlChatStorage, StorageError
-from agent_memory.storage.sql import layout
+from agent_memory.storage.sql import schema as layout
 
 
 async def test_c21_two_replicas_make_the_tables_at_the_same_moment(sql_url):

@@ -8,7 +8,7 @@ import pytest
 from sql_tools import IDS, contents, user
 
 from agent_memory import SqlChatStorage, StorageUnavailableError
-from agent_memory.storage.sql.sessions import DriverConnection
+from agent_memory.storage.sql.sqlite import DriverConnection
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_c109_text_is_erased_after_the_connection_was_opened_anew(path):
         other.execute("SELECT count(*) FROM agent_memory_entries").fetchone()
         await storage.delete_chat(*IDS)
         writer = storage._parts().runner._writer
-        await writer.submit(lambda session: session._give_up()).settled()
+        await writer.submit(lambda session: session._give_up()).wait()
         assert writer.is_erasing
         other.execute("COMMIT")
         other.close()

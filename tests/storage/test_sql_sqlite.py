@@ -23,7 +23,7 @@ from agent_memory import (
     StorageUnavailableError,
 )
 from agent_memory.errors import CorruptedRecordError, StorageClosedError
-from agent_memory.storage.sql.sessions import DriverConnection
+from agent_memory.storage.sql.sqlite import DriverConnection
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_c26_a_full_disk_stores_nothing(storage):
                 return driver.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 
         runner = storage._parts().runner
-        await runner._submit(limit, None).settled()
+        await runner._submit(limit, None).wait()
 
     await allow(1)  # SQLite takes what the file has already
     with pytest.raises(StorageUnavailableError, match="full") as caught:

@@ -12,9 +12,16 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, is_corrupted, same_payload
 from agent_memory.storage._engine.append_plan import conflict
-from agent_memory.storage.sql.compiling import Executor, Place, Row
 from agent_memory.storage.sql.entries import Append, RowCodec
-from agent_memory.storage.sql.statements import HEAD_NAMES, HEAD_SIZES, ID_SIZES, Statements
+from agent_memory.storage.sql.statements import (
+    HEAD_NAMES,
+    HEAD_SIZES,
+    ID_SIZES,
+    Executor,
+    Place,
+    Row,
+    Statements,
+)
 
 
 @attrs.define(eq=False)

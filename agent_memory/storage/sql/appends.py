@@ -11,11 +11,11 @@ from agent_memory.errors import AgentMemoryError
 from agent_memory.records import LogSlice
 from agent_memory.storage._engine.handoff import Handoff, answer_all, own_copy
 from agent_memory.storage.sql.appending import append_group, append_known
-from agent_memory.storage.sql.at_once import AtOnce
 from agent_memory.storage.sql.entries import Append, RowCodec
 from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kind_of
 from agent_memory.storage.sql.jobs import told
-from agent_memory.storage.sql.sessions import Session
+from agent_memory.storage.sql.postgresql import AtOnce
+from agent_memory.storage.sql.session import Session
 from agent_memory.storage.sql.statements import Statements
 
 MAX_ROWS: Final = 1_000

@@ -1,4 +1,4 @@
-"""Making engines for a store that was given a URL."""
+"""Making engines for a store that was given a URL, and what they take."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-from sqlalchemy import URL, Engine, NullPool, StaticPool, create_engine, event
+from sqlalchemy import URL, Connection, Engine, NullPool, StaticPool, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from agent_memory.errors import InvalidRequestError, StorageUnavailableError
-from agent_memory.storage.sql.sqlite_file import IDENTITY, DatabaseFile
+from agent_memory.storage.sql.schema import FAMILIES
+from agent_memory.storage.sql.sqlite import IDENTITY, DatabaseFile
 from agent_memory.storage.sql.urls import Target
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -194,3 +195,27 @@ def _switch_to_wal(cursor: Any, timeout: float) -> None:
             if not busy or time.monotonic() > deadline:
                 raise
         time.sleep(_WAL_RETRY * random.uniform(1, 3))  # noqa: S311  jitter
+
+
+_SQLITE_LENGTH: Final = 1_000_000_000
+"""The default of SQLITE_MAX_LENGTH (https://www.sqlite.org/limits.html)."""
+
+_POSTGRESQL_LENGTH: Final = 1_000_000_000
+"""A field holds at most 1 GB (https://www.postgresql.org/docs/current/limits.html)."""
+
+_ROOM: Final = 16_384
+"""Bytes left for the rest of a row or statement: ids, numbers, words."""
+
+
+def max_body_bytes(connection: Connection) -> int:
+    """Return the largest body, in bytes of UTF-8 as it is sent, that a row may hold."""
+    family = FAMILIES[connection.dialect.name]
+    if family == "postgresql":
+        return _POSTGRESQL_LENGTH - _ROOM
+    if family == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection):
+            return driver.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - _ROOM
+        return _SQLITE_LENGTH - _ROOM
+    packet: Any = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
+    return int(packet) - _ROOM

@@ -12,7 +12,7 @@ from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note, corrupted_note
 from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
-from agent_memory.storage.sql.compiling import Place, StatementSet
+from agent_memory.storage.sql.statements import Place, StatementSet
 
 _log = logging.getLogger(__name__)
 _WARNED_AT_MOST: Final = 1_000  # rows remembered as warned of, so that each is told of once

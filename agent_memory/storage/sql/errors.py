@@ -24,7 +24,10 @@ from agent_memory.errors import (
     StorageUnavailableError,
 )
 from agent_memory.messages import ChatKey
-from agent_memory.storage.sql.sqlite_file import DatabaseFileError
+
+
+class DatabaseFileError(OSError):
+    """The file is not there, is another one than was opened, or is none."""
 
 
 class Failure(enum.Enum):

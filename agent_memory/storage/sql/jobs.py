@@ -12,7 +12,7 @@ from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.handoff import Handoff
 from agent_memory.storage.sql.errors import TransactionFailedError
-from agent_memory.storage.sql.sessions import Session
+from agent_memory.storage.sql.session import Session
 
 T = TypeVar("T")
 

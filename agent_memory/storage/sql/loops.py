@@ -21,7 +21,7 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.handoff import Handoff
 from agent_memory.storage.sql.appends import PendingAppend, groups
 from agent_memory.storage.sql.jobs import Job
-from agent_memory.storage.sql.sessions import Session
+from agent_memory.storage.sql.session import Session
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Reading, listing and forgetting: functions over an ``Executor``."""
+"""Reading, listing, forgetting and summary records: functions over an ``Executor``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Final
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice
 from agent_memory.storage.sql.appending import Head, now
-from agent_memory.storage.sql.compiling import Executor, Row
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.schema import KEY_COLUMNS
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import Executor, Row, Statements
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -19,12 +19,12 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import LogSlice
 from agent_memory.storage._engine.handoff import Handoff, result_of
 from agent_memory.storage.sql.appends import Appender, PendingAppend
-from agent_memory.storage.sql.compiling import Executor, Row
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.loops import CallersLoop, PrivateLoop
-from agent_memory.storage.sql.sessions import DriverSession, Session
-from agent_memory.storage.sql.sqlite_file import DatabaseFile
+from agent_memory.storage.sql.session import Session
+from agent_memory.storage.sql.sqlite import DatabaseFile, DriverSession
+from agent_memory.storage.sql.statements import Executor, Row
 from agent_memory.storage.sql.threads import Worker
 from agent_memory.storage.sql.urls import Target
 

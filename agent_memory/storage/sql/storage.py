@@ -16,16 +16,14 @@ from agent_memory.errors import InvalidRequestError, StorageClosedError, Storage
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.sql import layout, reading
+from agent_memory.storage.sql import reading, schema
 from agent_memory.storage.sql.appends import Appender
-from agent_memory.storage.sql.at_once import AtOnce
-from agent_memory.storage.sql.compiling import Executor
-from agent_memory.storage.sql.engines import Durability, EngineOptions
+from agent_memory.storage.sql.engines import Durability, EngineOptions, max_body_bytes
 from agent_memory.storage.sql.entries import RowCodec
-from agent_memory.storage.sql.limits import max_body_bytes
+from agent_memory.storage.sql.postgresql import AtOnce
 from agent_memory.storage.sql.runners import Runner, make_runner
 from agent_memory.storage.sql.schema import make_tables
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import Executor, Statements
 from agent_memory.storage.sql.summaries import SqlSummaries
 from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
 
@@ -164,7 +162,7 @@ class SqlChatStorage(ChatStorage):
         self._check_not_closed()
         runner = make_runner(self._target, self._options)
         try:
-            migrating = partial(layout.migrate, tables=self._tables, migrations=layout.MIGRATIONS)
+            migrating = partial(schema.migrate, tables=self._tables, migrations=schema.MIGRATIONS)
             return await runner.write_core(migrating)
         finally:
             await runner.close()
@@ -191,7 +189,7 @@ class SqlChatStorage(ChatStorage):
         self._opened_parts = _Opened(runner, statements, codec, appender)
 
     async def _prepare(self, runner: Runner) -> None:
-        ready = partial(layout.is_ready, tables=self._tables)
+        ready = partial(schema.is_ready, tables=self._tables)
         if await runner.read_core(ready):
             return
         if not self._create_tables:
@@ -199,7 +197,7 @@ class SqlChatStorage(ChatStorage):
                 f"the table {self._tables.layout.fullname!r} does not exist and create_tables "
                 "is False; make the tables once by opening a store with create_tables=True"
             )
-        creating = partial(layout.create_tables, tables=self._tables)
+        creating = partial(schema.create_tables, tables=self._tables)
         await runner.write_core(creating, repeatable=True)
         await runner.read_core(ready)
 

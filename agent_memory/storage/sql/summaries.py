@@ -9,9 +9,8 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
-from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.reading import lock
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import Executor, Statements
 from agent_memory.storage.summaries import SummaryStore
 
 if TYPE_CHECKING:

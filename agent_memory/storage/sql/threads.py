@@ -14,9 +14,10 @@ import attrs
 from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.handoff import Handoff
+from agent_memory.storage.sql import sqlite
 from agent_memory.storage.sql.appends import MAX_ROWS, PendingAppend, commit_all
 from agent_memory.storage.sql.jobs import Job
-from agent_memory.storage.sql.sessions import ERASING_EVERY, Session
+from agent_memory.storage.sql.session import Session
 
 T = TypeVar("T")
 
@@ -123,7 +124,7 @@ def _serve_waiting(jobs: queue.SimpleQueue[Any], session: Session, state: _State
     """
     appends: list[PendingAppend] = []
     try:
-        job = jobs.get(timeout=ERASING_EVERY if session.is_erasing else None)
+        job = jobs.get(timeout=sqlite.ERASING_EVERY if session.is_erasing else None)
     except queue.Empty:
         session.erase_from_log(wait=0)
         return True

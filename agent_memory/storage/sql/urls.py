@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.storage.sql.compiling import FAMILIES, Family
+from agent_memory.storage.sql.schema import FAMILIES, Family
 from agent_memory.storage.sql.url_options import connect_arguments
 
 UrlOrEngine: TypeAlias = str | URL | Engine | AsyncEngine

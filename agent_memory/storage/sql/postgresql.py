@@ -9,9 +9,9 @@ from sqlalchemy import Dialect, text
 
 from agent_memory.records import LogSlice
 from agent_memory.storage.sql.appending import Head, counted, now, placed
-from agent_memory.storage.sql.compiling import Executor, Place, StatementSet
 from agent_memory.storage.sql.entries import Append
 from agent_memory.storage.sql.schema import Tables
+from agent_memory.storage.sql.statements import Executor, Place, StatementSet
 
 # Arrays, so that one text serves groups of any size. The rows come in key order and are locked
 # in that order. What a statement cannot finish it undoes, so that it needs no transaction.

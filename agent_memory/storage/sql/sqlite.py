@@ -1,30 +1,39 @@
-"""How a function gets to a connection, a transaction, and another attempt."""
+"""SQLite: the driver's own connection, and the file, private from the start and watched."""
 
 from __future__ import annotations
 
 import contextlib
-import random
+import os
 import sqlite3
+import stat
+import sys
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar, cast
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
-from agent_memory.errors import InvalidRequestError
-from agent_memory.storage.sql.compiling import Executor
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
-    Failure,
+    DatabaseFileError,
     TransactionFailedError,
     is_rolled_back,
-    kind_of,
     needs_reopening,
 )
-from agent_memory.storage.sql.sqlite_file import IDENTITY, DatabaseFile, Identity
+from agent_memory.storage.sql.session import CommitFailedError, Session, connected
+from agent_memory.storage.sql.statements import Executor
 
 T = TypeVar("T")
+
+Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
+"""Device and inode of the database and of its log (WAL)."""
+
+IDENTITY: Final = "agent_memory_file"
+"""Where a connection's ``info`` holds the identity of the file that it opened."""
+
 
 _OTHER_WAIT: Final = 0.5  # seconds, for another thread to close its connection
 _ERASING_WAIT: Final = 0.25
@@ -32,179 +41,118 @@ _ERASING_WAIT: Final = 0.25
 ERASING_EVERY: Final = 1.0
 """Seconds between attempts to empty SQLite's log of erased text, while somebody reads it."""
 
-_DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
-"""Seconds before the second, third, … attempt, each multiplied by 0.5 to 1.5 at random."""
 
+class DatabaseFile:
+    """The file that a store's URL names.
 
-class Session:
-    """Runs functions of a ``Connection`` on one engine.
-
-    It is plain blocking code. For an async engine it runs inside a greenlet, where SQLAlchemy
-    turns what blocks into what is awaited; so there is one implementation for all engines.
+    A file that is deleted or replaced while it is open goes on without a name: SQLite notices
+    nothing, and what is committed is gone with the last connection. So each commit is
+    acknowledged only if the name still belongs to the file that was opened.
 
     Args:
-        engine: where connections for transactions come from.
-        autocommit: where those for single statements come from; by default the same.
-        pause: how to wait so many seconds between attempts.
-        begin: a statement that begins a transaction, where SQLAlchemy leaves that to us.
-        keep: whether to keep one connection open instead of taking one from the pool each
-            time; only for one thread's use.
-        attempts: how often a function may be run when the failure allows it.
-        patience: seconds after which there is no further attempt.
+        path: of the database.
+        create: whether it may be made where there is none, when it is opened first.
     """
 
-    is_erasing: bool = False
-    """Whether erased text is still in SQLite's log; see :meth:`erase_from_log`."""
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self._path = os.path.abspath(path)  # noqa: PTH100 - a string; the directory may change
+        self._log, self._index = f"{self._path}-wal", f"{self._path}-shm"
+        self._create = create
 
-    def __init__(
-        self,
-        engine: Engine,
-        pause: Callable[[float], None],
-        *,
-        autocommit: Engine | None = None,
-        begin: str | None = None,
-        keep: bool = False,
-        attempts: int = len(_DELAYS) + 1,
-        patience: float,
-    ) -> None:
-        self.engine = engine
-        self._autocommit = autocommit or engine
-        self._pause = pause
-        self._begin = begin
-        self._keep = keep
-        self._kept: Connection | None = None
-        self._delays = _DELAYS[: attempts - 1]
-        self._patience = patience
-
-    def transact(
-        self, work: Callable[[Executor], T], *, repeatable: bool, erases: bool = False
-    ) -> T:
-        """Run `work` in a transaction and commit it.
-
-        Args:
-            work: may be run again after a deadlock, a serialisation failure or a lost connection.
-            repeatable: whether it may also be run again when the connection was lost at the
-                commit, so that it may have been stored already.
-            erases: whether what it deletes is to leave a SQLite file's log (WAL) as well, by
-                the next :meth:`erase_from_log`.
+    def prepare(self) -> None:
+        """Do what must be done before a connection opens the file.
 
         Raises:
-            TransactionFailedError: it failed for good.
+            DatabaseFileError: it is gone, or no regular file.
         """
-        return self.transact_core(work, repeatable=repeatable)
+        found = self._stat()
+        if found is None and self._create:
+            _make_private(self._path)
+            found = self._stat()
+        if found is None and os.path.islink(self._path):  # noqa: PTH114 - a string
+            raise DatabaseFileError(f"{self._path} is a link to nothing; make what it points to")
+        if found is None:
+            raise DatabaseFileError(
+                f"the SQLite file {self._path} is gone. Put it back, with its -wal file if there "
+                "is one, and try again; or open the store anew for an empty one"
+            )
+        if not stat.S_ISREG(found.st_mode):
+            raise DatabaseFileError(f"{self._path} is no regular file, and cannot be a database")
+        target = os.path.realpath(self._path)
+        self._log, self._index = f"{target}-wal", f"{target}-shm"
+        for beside in (self._log, self._index):
+            _give_mode(beside, found)
+        self._create = False  # from now on a missing file is one that was deleted
 
-    def erase_from_log(self, wait: float = _ERASING_WAIT) -> None:
-        """Empty SQLite's log, if it holds pages as they were before text was erased.
+    def is_writable(self) -> bool:
+        """Whether this process may write all of it now.
 
-        It cannot be done while somebody reads what the log holds; then it is still due.
-
-        Args:
-            wait: seconds to wait for readers.
+        A connection that could not write stays so for ever, and others of the process with it.
         """
+        return all(map(_is_writable, (self._path, self._log, self._index)))
 
-    def single(self, work: Callable[[Executor], T]) -> T:
-        """Run `work`, one statement that commits itself, and which may be run again.
+    def identity(self) -> Identity:
+        """Say which files the names belong to now."""
+        return _identity(self._path), _identity(self._log)
+
+    def is_another(self, opened: Identity) -> bool:
+        """Whether the database's name belongs to another file now, or to none."""
+        return _identity(self._path) != opened[0]
+
+    def check(self, opened: Identity) -> None:
+        """Raise unless the names belong to the files that were opened.
 
         Raises:
-            TransactionFailedError: it failed for good.
+            DatabaseFileError: they do not.
         """
+        if self.identity() != opened:
+            raise DatabaseFileError(
+                f"the SQLite file {self._path}, or its -wal file, was deleted or replaced while "
+                "the store was using it. The next call uses what is there then; to replace a "
+                "database, close the store first, and replace the -wal file too"
+            )
 
-        def once(connection: Connection) -> T:
-            try:
-                return work(connection)
-            except VENDOR_ERRORS as error:
-                raise _CommitFailedError(error) from error
-
-        return self._persist(self._autocommit, once, repeatable=True)
-
-    def read(self, work: Callable[[Executor], T]) -> T:
-        """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
-
-        Raises:
-            TransactionFailedError: it failed for good.
-        """
-        return self.read_core(work)
-
-    def transact_core(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
-        """Do the same for `work` that needs a whole ``Connection``, such as making tables."""
-
-        def once(connection: Connection) -> T:
-            self._start(connection)
-            result = work(connection)
-            try:
-                connection.commit()
-            except VENDOR_ERRORS as error:
-                raise _CommitFailedError(error) from error
-            return result
-
-        return self._persist(self.engine, once, repeatable=repeatable)
-
-    def read_core(self, work: Callable[[Connection], T]) -> T:
-        """Do what :meth:`read` does for `work` that needs a whole ``Connection``."""
-        return self._persist(self._autocommit, work, repeatable=True)
-
-    def _persist(self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool) -> T:
-        stored: bool | None = False
-        deadline = time.monotonic() + self._patience
-        for delay in (*self._delays, None):
-            try:
-                with self._connection(engine) as connection:
-                    return once(connection)
-            except _CommitFailedError as failed:
-                error = failed.error
-                if not is_rolled_back(error):
-                    stored = None
-            except VENDOR_ERRORS as caught:
-                error = caught
-            hopeless = not _again(error, stored=stored, repeatable=repeatable)
-            if hopeless or delay is None or time.monotonic() + delay > deadline:
-                raise TransactionFailedError(error, stored=stored) from error
-            self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
-        raise AssertionError("unreachable")
-
-    def close(self) -> None:
-        """Close the connection that was kept."""
-        if self._kept is not None:
-            with contextlib.suppress(*VENDOR_ERRORS):  # it is given up in any case
-                self._kept.close()
-            self._kept = None
-
-    def _start(self, connection: Connection) -> None:
-        if self._begin is not None:
-            # Straight to the driver: this stands before each save.
-            connection.connection.cursor().execute(self._begin)
-
-    @contextlib.contextmanager
-    def _connection(self, engine: Engine) -> Generator[Connection]:
-        connection = self._kept or _connected(engine)
-        if self._keep:
-            self._kept = connection
+    def _stat(self) -> os.stat_result | None:
         try:
-            yield connection
-        except (_CommitFailedError, *VENDOR_ERRORS) as failed:
-            error = failed.error if isinstance(failed, _CommitFailedError) else failed
-            if kind_of(error) is Failure.LOST or isinstance(error, TimeoutError):
-                # It would only wait once more for a server that does not answer.
-                connection.invalidate(error)
-            raise
-        finally:
-            self._put_back(connection)
-
-    def _put_back(self, connection: Connection) -> None:
-        # What is not committed is rolled back. What matters is the error that brought us here,
-        # if any, not one of this.
-        with contextlib.suppress(*VENDOR_ERRORS):
-            if self._keep:
-                connection.rollback()
-            else:
-                connection.close()
+            return os.stat(self._path)  # noqa: PTH116 - a string
+        except FileNotFoundError:
+            return None
 
 
-def _connected(engine: Engine) -> Connection:
+def _identity(path: str) -> tuple[int, int] | None:
     try:
-        return engine.connect()
-    except TypeError as error:  # what a driver says of an argument that it does not know
-        raise InvalidRequestError(f"engine_options, connect_args: {error}") from error
+        found = os.stat(path)  # noqa: PTH116 - twice for each commit
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_writable(path: str) -> bool:
+    by_effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=by_effective) or not os.path.exists(path)  # noqa: PTH110
+
+
+def _give_mode(path: str, database: os.stat_result) -> None:
+    """Give a file beside the database its mode, as SQLite does when it makes one.
+
+    One that was made while the database was read-only would keep it so.
+    """
+    with suppress(OSError):  # there is none, or it is another user's
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and found.st_mode != database.st_mode:
+            os.chmod(path, stat.S_IMODE(database.st_mode))  # noqa: PTH101 - a string
+
+
+def _make_private(path: str) -> None:
+    """Make an empty file that its owner alone may read; SQLite gives its -wal the same mode."""
+    with suppress(FileExistsError):  # another process was faster, or it is a link to nothing
+        if sys.platform == "linux":
+            # Without opening it: closing any descriptor of a file gives up all the locks that
+            # this process has on it (https://www.sqlite.org/howtocorrupt.html, 2.2).
+            os.mknod(path, 0o600 | stat.S_IFREG)
+        else:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.chmod(path, 0o600)  # noqa: PTH101 - as above; whatever the umask took away
 
 
 class DriverConnection:
@@ -357,8 +305,8 @@ class DriverSession(Session):
         try:
             with super()._connection(engine) as connection:
                 yield connection
-        except (_CommitFailedError, *VENDOR_ERRORS) as failed:
-            error = failed.error if isinstance(failed, _CommitFailedError) else failed
+        except (CommitFailedError, *VENDOR_ERRORS) as failed:
+            error = failed.error if isinstance(failed, CommitFailedError) else failed
             if self._kept is not None and self._kept.invalidated:
                 self.close()  # the driver's connection has been closed
             self._give_up_after(error)
@@ -379,7 +327,7 @@ class DriverSession(Session):
             with contextlib.suppress(TimeoutError):
                 self._other_closes.result(_OTHER_WAIT)
             self._other_closes = None
-        connection = _connected(self.engine)
+        connection = connected(self.engine)
         if self._file is not None:
             self._identity = connection.info[IDENTITY]
             # One that cannot write stays so when the file may be written again; it is not kept.
@@ -408,16 +356,3 @@ class DriverSession(Session):
             except VENDOR_ERRORS:  # what matters is the error before it
                 # The transaction is still open: the next read here would see what it wrote.
                 self.close()
-
-
-class _CommitFailedError(Exception):
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-def _again(error: BaseException, *, stored: bool | None, repeatable: bool) -> bool:
-    kind = kind_of(error)
-    if kind is Failure.LOST:
-        return repeatable or stored is False
-    return kind is Failure.CONTENDED and (repeatable or stored is False)

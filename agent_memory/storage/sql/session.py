@@ -1,0 +1,213 @@
+"""How a function gets to a connection, a transaction, and another attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.sql.errors import (
+    VENDOR_ERRORS,
+    Failure,
+    TransactionFailedError,
+    is_rolled_back,
+    kind_of,
+)
+from agent_memory.storage.sql.statements import Executor
+
+T = TypeVar("T")
+
+_DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
+"""Seconds before the second, third, … attempt, each multiplied by 0.5 to 1.5 at random."""
+
+
+class Session:
+    """Runs functions of a ``Connection`` on one engine.
+
+    It is plain blocking code. For an async engine it runs inside a greenlet, where SQLAlchemy
+    turns what blocks into what is awaited; so there is one implementation for all engines.
+
+    Args:
+        engine: where connections for transactions come from.
+        autocommit: where those for single statements come from; by default the same.
+        pause: how to wait so many seconds between attempts.
+        begin: a statement that begins a transaction, where SQLAlchemy leaves that to us.
+        keep: whether to keep one connection open instead of taking one from the pool each
+            time; only for one thread's use.
+        attempts: how often a function may be run when the failure allows it.
+        patience: seconds after which there is no further attempt.
+    """
+
+    is_erasing: bool = False
+    """Whether erased text is still in SQLite's log; see :meth:`erase_from_log`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        pause: Callable[[float], None],
+        *,
+        autocommit: Engine | None = None,
+        begin: str | None = None,
+        keep: bool = False,
+        attempts: int = len(_DELAYS) + 1,
+        patience: float,
+    ) -> None:
+        self.engine = engine
+        self._autocommit = autocommit or engine
+        self._pause = pause
+        self._begin = begin
+        self._keep = keep
+        self._kept: Connection | None = None
+        self._delays = _DELAYS[: attempts - 1]
+        self._patience = patience
+
+    def transact(
+        self, work: Callable[[Executor], T], *, repeatable: bool, erases: bool = False
+    ) -> T:
+        """Run `work` in a transaction and commit it.
+
+        Args:
+            work: may be run again after a deadlock, a serialisation failure or a lost connection.
+            repeatable: whether it may also be run again when the connection was lost at the
+                commit, so that it may have been stored already.
+            erases: whether what it deletes is to leave a SQLite file's log (WAL) as well, by
+                the next :meth:`erase_from_log`.
+
+        Raises:
+            TransactionFailedError: it failed for good.
+        """
+        return self.transact_core(work, repeatable=repeatable)
+
+    def erase_from_log(self, wait: float = 0.25) -> None:
+        """Empty SQLite's log, if it holds pages as they were before text was erased.
+
+        It cannot be done while somebody reads what the log holds; then it is still due.
+
+        Args:
+            wait: seconds to wait for readers.
+        """
+
+    def single(self, work: Callable[[Executor], T]) -> T:
+        """Run `work`, one statement that commits itself, and which may be run again.
+
+        Raises:
+            TransactionFailedError: it failed for good.
+        """
+
+        def once(connection: Connection) -> T:
+            try:
+                return work(connection)
+            except VENDOR_ERRORS as error:
+                raise CommitFailedError(error) from error
+
+        return self._persist(self._autocommit, once, repeatable=True)
+
+    def read(self, work: Callable[[Executor], T]) -> T:
+        """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
+
+        Raises:
+            TransactionFailedError: it failed for good.
+        """
+        return self.read_core(work)
+
+    def transact_core(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
+        """Do the same for `work` that needs a whole ``Connection``, such as making tables."""
+
+        def once(connection: Connection) -> T:
+            self._start(connection)
+            result = work(connection)
+            try:
+                connection.commit()
+            except VENDOR_ERRORS as error:
+                raise CommitFailedError(error) from error
+            return result
+
+        return self._persist(self.engine, once, repeatable=repeatable)
+
+    def read_core(self, work: Callable[[Connection], T]) -> T:
+        """Do what :meth:`read` does for `work` that needs a whole ``Connection``."""
+        return self._persist(self._autocommit, work, repeatable=True)
+
+    def _persist(self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool) -> T:
+        stored: bool | None = False
+        deadline = time.monotonic() + self._patience
+        for delay in (*self._delays, None):
+            try:
+                with self._connection(engine) as connection:
+                    return once(connection)
+            except CommitFailedError as failed:
+                error = failed.error
+                if not is_rolled_back(error):
+                    stored = None
+            except VENDOR_ERRORS as caught:
+                error = caught
+            hopeless = not _again(error, stored=stored, repeatable=repeatable)
+            if hopeless or delay is None or time.monotonic() + delay > deadline:
+                raise TransactionFailedError(error, stored=stored) from error
+            self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Close the connection that was kept."""
+        if self._kept is not None:
+            with contextlib.suppress(*VENDOR_ERRORS):  # it is given up in any case
+                self._kept.close()
+            self._kept = None
+
+    def _start(self, connection: Connection) -> None:
+        if self._begin is not None:
+            # Straight to the driver: this stands before each save.
+            connection.connection.cursor().execute(self._begin)
+
+    @contextlib.contextmanager
+    def _connection(self, engine: Engine) -> Generator[Connection]:
+        connection = self._kept or connected(engine)
+        if self._keep:
+            self._kept = connection
+        try:
+            yield connection
+        except (CommitFailedError, *VENDOR_ERRORS) as failed:
+            error = failed.error if isinstance(failed, CommitFailedError) else failed
+            if kind_of(error) is Failure.LOST or isinstance(error, TimeoutError):
+                # It would only wait once more for a server that does not answer.
+                connection.invalidate(error)
+            raise
+        finally:
+            self._put_back(connection)
+
+    def _put_back(self, connection: Connection) -> None:
+        # What is not committed is rolled back. What matters is the error that brought us here,
+        # if any, not one of this.
+        with contextlib.suppress(*VENDOR_ERRORS):
+            if self._keep:
+                connection.rollback()
+            else:
+                connection.close()
+
+
+def connected(engine: Engine) -> Connection:
+    """Return a new connection of the engine."""
+    try:
+        return engine.connect()
+    except TypeError as error:  # what a driver says of an argument that it does not know
+        raise InvalidRequestError(f"engine_options, connect_args: {error}") from error
+
+
+class CommitFailedError(Exception):
+    """A commit, or a statement that commits itself, failed; never leaves this package."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _again(error: BaseException, *, stored: bool | None, repeatable: bool) -> bool:
+    kind = kind_of(error)
+    if kind is Failure.LOST:
+        return repeatable or stored is False
+    return kind is Failure.CONTENDED and (repeatable or stored is False)
