@@ -7,10 +7,12 @@ meets them, with the original as ``__cause__``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from agent_memory.messages import ChatKey
+from agent_memory.base_errors import (
+    AgentMemoryError,
+    InvalidRequestError,
+    MissingDependencyError,
+)
+from agent_memory.keys import ChatKey
 
 __all__ = [
     "AgentMemoryError",
@@ -26,37 +28,6 @@ __all__ = [
     "SummarizerError",
     "SummarizerTimeoutError",
 ]
-
-
-class AgentMemoryError(Exception):
-    """Base of all errors of this library."""
-
-
-class InvalidRequestError(AgentMemoryError, ValueError):
-    """The caller asked for something that can never work: a bad id, size, URL or content.
-
-    Raised before anything is written.
-    """
-
-
-class MissingDependencyError(AgentMemoryError, ImportError):
-    """An optional dependency is not installed.
-
-    Args:
-        package: the name of the missing distribution, as it is installed.
-        extra: the extra of this distribution that brings it.
-    """
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package!r} is not installed; "
-            f"install it with: pip install 'agent-memory-storage[{extra}]'"
-        )
-        self.package = package
-        self.extra = extra
-
-    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str]]:
-        return type(self), (self.package, self.extra)
 
 
 class StorageError(AgentMemoryError):

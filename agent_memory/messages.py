@@ -1,18 +1,32 @@
-"""The values everything else is made of: keys, messages, usage."""
+"""Messages, and the usage that a provider reports for one."""
 
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 
-from agent_memory.errors import InvalidRequestError
-from agent_memory.frozen import freeze, thaw
-from agent_memory.ids import check_id, new_id
+from agent_memory.base_errors import InvalidRequestError
+from agent_memory.content import freeze, thaw
+from agent_memory.keys import ChatKey, chat_key, check_id, new_id
+
+__all__ = [
+    "NOTHING",
+    "ROLES",
+    "SYSTEM_ROLES",
+    "ChatKey",
+    "ConversationMessage",
+    "ParticipantRole",
+    "Usage",
+    "bare_message",
+    "chat_key",
+    "frozen_mapping",
+    "stored_message",
+    "utc_timestamp",
+]
 
 __all__ = ["ChatKey", "ConversationMessage", "ParticipantRole", "Usage"]
 
@@ -35,44 +49,6 @@ SYSTEM_ROLES: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOP
 
 def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     check_id(value, attribute.name)
-
-
-@attrs.frozen(order=True, cache_hash=True)
-class ChatKey:
-    """Names one chat. Keys are never joined into one string, so that they cannot collide.
-
-    Args:
-        user_id: whose chat it is; the tenant.
-        session_id: which conversation of that user.
-        agent_id: with which agent.
-
-    Each is 1 to 255 UTF-8 bytes, any characters but NUL and lone surrogates.
-
-    Raises:
-        InvalidRequestError: an id is none.
-    """
-
-    user_id: str = attrs.field(validator=_id)
-    session_id: str = attrs.field(validator=_id)
-    agent_id: str = attrs.field(validator=_id)
-
-    def __str__(self) -> str:
-        return f"user {self.user_id!r}, session {self.session_id!r}, agent {self.agent_id!r}"
-
-
-def chat_key(user_id: str, session_id: str, agent_id: str) -> ChatKey:
-    """Return the key of a chat; the most recently used ones are not checked again.
-
-    Raises:
-        InvalidRequestError: an id is none.
-    """
-    try:
-        return _known_key(user_id, session_id, agent_id)
-    except TypeError:  # no string, and not even hashable
-        return ChatKey(user_id, session_id, agent_id)
-
-
-_known_key = functools.lru_cache(maxsize=1024)(ChatKey)
 
 
 def _tokens(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:

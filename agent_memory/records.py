@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 
-from agent_memory.ids import check_id, new_id
+from agent_memory.keys import check_id, new_id
 from agent_memory.messages import (
     ChatKey,
     ConversationMessage,

@@ -8,7 +8,7 @@ occurs once in a file, and names the few quick tests of which at least one must 
     file = "agent_memory/storage/file/chat_log.py"
     old = '''exact text'''
     new = '''broken text'''
-    tests = ["tests/storage/file/test_file.py::test_x", "tests/test_ids.py -k order"]
+    tests = ["tests/storage/file/test_file.py::test_x", "tests/test_keys.py -k order"]
 
 The checkout is never touched. At the end the tests that have failed run on an unbroken copy: what
 fails there too proves nothing. Tests that are left to `make matrix` run as well. A breakage under

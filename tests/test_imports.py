@@ -19,9 +19,9 @@ ROOT = Path(agent_memory.__file__).parent
 
 # Lowest first: a module imports only from layers above it in this list, or its own.
 LAYERS = [
-    {"_lazy", "_version", "errors"},
-    {"frozen", "ids"},
-    {"messages"},
+    {"_lazy", "_version", "base_errors"},
+    {"content", "keys"},
+    {"errors", "messages"},
     {"records", "retractions", "events", "telemetry"},
     {"providers", "text_tokens", "tokens", "clipping", "exchanges", "turns", "attribution"}
     | {"models"},

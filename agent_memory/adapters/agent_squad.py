@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 from agent_memory.adapters.agent_squad_backed import AgentSquadBackedStorage
 from agent_memory.attribution import attribute_to_agents
+from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
 from agent_memory.providers.part import as_dict

@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageError, StorageUnavailableError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import as_dict, as_list, as_text
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note

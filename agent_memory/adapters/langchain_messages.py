@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("langchain-core", "langchain") from error
 
-from agent_memory.frozen import thaw
+from agent_memory.content import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import Part, convert, parts
 from agent_memory.providers.part import to_json

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 
 import attrs
 
+from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.frozen import thaw
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import from_openai_responses, to_openai_responses
 from agent_memory.providers.conversion import dump

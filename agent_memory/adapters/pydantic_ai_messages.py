@@ -17,9 +17,9 @@ from agent_memory.adapters.pydantic_ai_blocks import (
     part_of,
     span_of,
 )
+from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError
-from agent_memory.frozen import thaw
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import Part, media_in, parts
 from agent_memory.providers.part import Block, as_list

@@ -25,9 +25,9 @@ from agent_memory.audit.escaping import safe_json
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole, LogItem, log_of
 from agent_memory.audit.selection import WHOLE, Selection
+from agent_memory.content import freeze
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
-from agent_memory.frozen import freeze
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import (
     ROLES,
     ChatKey,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import attrs
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import from_openai
 from agent_memory.providers.part import as_dict

@@ -17,7 +17,7 @@ from agent_memory.cli.demo_report import Report, as_json, print_report
 from agent_memory.cli.drawing import progress_bar
 from agent_memory.cli.replay import Played, Player
 from agent_memory.events import Event
-from agent_memory.ids import new_id
+from agent_memory.keys import new_id
 from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import open_storage, without_secrets

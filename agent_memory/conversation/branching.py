@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError, StorageError
-from agent_memory.ids import new_id
+from agent_memory.keys import new_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Covered, LogSlice, Note, SummaryRecord
 from agent_memory.retractions import is_outdated, visible

@@ -17,7 +17,7 @@ from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.conversation.threads import ThreadInfo, list_threads
 from agent_memory.errors import InvalidRequestError
 from agent_memory.events import CompactionRequest, Event
-from agent_memory.ids import check_id, new_id
+from agent_memory.keys import check_id, new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.providers import Provider, repair
 from agent_memory.records import LogSlice, SummaryRecord

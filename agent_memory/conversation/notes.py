@@ -9,7 +9,7 @@ import attrs
 
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.errors import InvalidRequestError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import Usage
 from agent_memory.records import Entry, Note
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.frozen import thaw
+from agent_memory.content import thaw
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
 from agent_memory.providers.format import Draft, Format, derived_id

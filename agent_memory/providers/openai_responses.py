@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.frozen import thaw
+from agent_memory.content import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     EVERYONE,

@@ -6,8 +6,8 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
+from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError
-from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.part import Block
 

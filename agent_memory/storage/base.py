@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.retractions import Retraction, visible

@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 import attrs
 
+from agent_memory.content import frozen_of
 from agent_memory.errors import CorruptedRecordError
-from agent_memory.frozen import frozen_of
 from agent_memory.messages import (
     NOTHING,
     ROLES,

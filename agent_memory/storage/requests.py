@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, cast
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, Note, is_corrupted, same_payload
 from agent_memory.storage._engine.append_plan import conflict

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from agent_memory.errors import StorageConflictError
-from agent_memory.ids import new_id
+from agent_memory.keys import new_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, Note
 from agent_memory.retractions import Retraction, retraction_of

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 import attrs
 
 from agent_memory.errors import InvalidRequestError, InvalidSummaryError
-from agent_memory.ids import check_id, new_id
+from agent_memory.keys import check_id, new_id
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import text_message, text_of
 from agent_memory.summarizers.coverage import Coverage

@@ -9,7 +9,7 @@ from typing import Final, cast
 import attrs
 
 from agent_memory.errors import InvalidSummaryError
-from agent_memory.ids import new_id
+from agent_memory.keys import new_id
 from agent_memory.messages import ConversationMessage
 from agent_memory.models.base import check_refusal
 from agent_memory.providers import parts, text_of

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_exact_roundtrip import ANTHROPIC, BEDROCK, CHAT, FUNCTIONS, RESPONSES
 
-from agent_memory.frozen import thaw
+from agent_memory.content import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers import format_of, media_in, parts, text_message, text_of
 from histories import SHAPES, mixtures

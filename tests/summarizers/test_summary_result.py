@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError, InvalidSummaryError
-from agent_memory.frozen import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import text_of
 from agent_memory.summarizers.base import (

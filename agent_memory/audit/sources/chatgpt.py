@@ -15,7 +15,7 @@ from typing import Any, Final
 from agent_memory.audit.chunks import Item, Tally, Whose
 from agent_memory.audit.findings import Bad
 from agent_memory.errors import InvalidRequestError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import Block, as_dict, as_list, as_text
 

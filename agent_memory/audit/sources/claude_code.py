@@ -17,7 +17,7 @@ from agent_memory.audit.chunks import Item, Record, Tally, Whose, records_of, ti
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.sources.messages import check_content
 from agent_memory.errors import InvalidRequestError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.anthropic import usage_of
 from agent_memory.providers.part import Block, as_dict, as_text

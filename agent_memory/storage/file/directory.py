@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import attrs
 
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
 from agent_memory.storage.file.chat_log import (

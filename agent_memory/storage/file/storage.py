@@ -17,7 +17,7 @@ from typing import Final, TypeVar, cast
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
-from agent_memory.ids import check_id
+from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.handoff import result_of

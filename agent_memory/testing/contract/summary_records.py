@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_memory.ids import new_id
+from agent_memory.keys import new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.records import Covered
 from agent_memory.storage.base import ChatStorage

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn, SupportsIndex, TypeAlias, cast
 
-from agent_memory.errors import InvalidRequestError
+from agent_memory.base_errors import InvalidRequestError
 
 Content: TypeAlias = "bool | int | float | str | bytes | list[Content] | dict[str, Content] | None"
 """What a message may hold; see :func:`freeze`."""

@@ -15,8 +15,8 @@ from boto3.dynamodb.types import TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_memory.content import FrozenDict, FrozenList, freeze, frozen_of, thaw
 from agent_memory.errors import InvalidRequestError
-from agent_memory.frozen import FrozenDict, FrozenList, freeze, frozen_of, thaw
 
 scalars = (
     st.none()

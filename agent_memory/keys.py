@@ -1,13 +1,16 @@
-"""Ids: which strings may be one, and how new ones are made."""
+"""Ids, and the key of a chat that is made of three: which strings may be one, and new ones."""
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
-from agent_memory.errors import InvalidRequestError
+import attrs
+
+from agent_memory.base_errors import InvalidRequestError
 
 MAX_ID_BYTES: Final = 255
 """The longest id, in UTF-8 bytes: it fits every backend's key."""
@@ -77,3 +80,45 @@ def _chance() -> bytes:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_chances.clear)  # else two processes make the same ids
+
+
+def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_id(value, attribute.name)
+
+
+@attrs.frozen(order=True, cache_hash=True)
+class ChatKey:
+    """Names one chat. Keys are never joined into one string, so that they cannot collide.
+
+    Args:
+        user_id: whose chat it is; the tenant.
+        session_id: which conversation of that user.
+        agent_id: with which agent.
+
+    Each is 1 to 255 UTF-8 bytes, any characters but NUL and lone surrogates.
+
+    Raises:
+        InvalidRequestError: an id is none.
+    """
+
+    user_id: str = attrs.field(validator=_id)
+    session_id: str = attrs.field(validator=_id)
+    agent_id: str = attrs.field(validator=_id)
+
+    def __str__(self) -> str:
+        return f"user {self.user_id!r}, session {self.session_id!r}, agent {self.agent_id!r}"
+
+
+def chat_key(user_id: str, session_id: str, agent_id: str) -> ChatKey:
+    """Return the key of a chat; the most recently used ones are not checked again.
+
+    Raises:
+        InvalidRequestError: an id is none.
+    """
+    try:
+        return _known_key(user_id, session_id, agent_id)
+    except TypeError:  # no string, and not even hashable
+        return ChatKey(user_id, session_id, agent_id)
+
+
+_known_key = functools.lru_cache(maxsize=1024)(ChatKey)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.ids import check_id, new_id
+from agent_memory.keys import check_id, new_id
 
 
 @pytest.mark.parametrize(
