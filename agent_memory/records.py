@@ -1,221 +1,25 @@
-"""What a store holds beside messages: notes, summary records, and what it tells of a chat."""
+"""The names of :mod:`agent_memory.log` under the module's earlier name."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, TypeGuard
-
-import attrs
-
-from agent_memory.keys import check_id, new_id
-from agent_memory.messages import (
-    ChatKey,
-    ConversationMessage,
-    Usage,
-    frozen_mapping,
-    utc_timestamp,
+from agent_memory.log import (
+    ChatInfo,
+    Covered,
+    Entry,
+    LogSlice,
+    Note,
+    SummaryRecord,
+    corrupted_note,
+    is_corrupted,
+    same_payload,
 )
 
-__all__ = ["ChatInfo", "Covered", "Entry", "LogSlice", "Note", "SummaryRecord", "same_payload"]
-
-
-def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_id(value, attribute.name)
-
-
-def _data(value: object) -> Mapping[str, Any]:
-    return frozen_mapping(value, "data")
-
-
-@attrs.frozen
-class Note:
-    """An entry of the log that is no message: never given to a model, never fetched.
-
-    Args:
-        kind: what it says. ``"retracted"`` (message ids that a view no longer shows), ``"run"``
-            (what a run cost), ``"fork"`` (which thread it began as), ``"corrupted"`` (made by a
-            store in place of an entry that it cannot read; never written).
-        data: the note's content, in the same domain as a message's.
-        id: unique among the entries of the chat; by default a new UUIDv7.
-        timestamp: an aware datetime; by default now.
-
-    Attributes:
-        position: the place in the chat's log, shared with messages; set by the store.
-        agent_id: whose chat it was stored in; set by the store.
-    """
-
-    kind: str = attrs.field(validator=_id)
-    data: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_data)
-    id: str = attrs.field(factory=new_id, validator=_id, kw_only=True)
-    timestamp: datetime = attrs.field(
-        factory=lambda: datetime.now(UTC), converter=utc_timestamp, kw_only=True
-    )
-    position: int | None = attrs.field(default=None, init=False, eq=False)
-    agent_id: str | None = attrs.field(default=None, init=False, eq=False)
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    def same_payload(self, other: Note) -> bool:
-        """Whether kind and data are equal: what idempotency compares."""
-        return self.kind == other.kind and self.data == other.data
-
-    def placed(self, position: int, agent_id: str) -> Note:
-        """Return this note with its place in a log; for stores."""
-        note = Note(self.kind, self.data, id=self.id, timestamp=self.timestamp)
-        object.__setattr__(note, "position", position)
-        object.__setattr__(note, "agent_id", agent_id)
-        return note
-
-
-Entry: TypeAlias = ConversationMessage | Note
-"""One entry of a chat's log."""
-
-CORRUPTED: Final = "corrupted"
-"""The kind of the notes that stand for entries that a store cannot read."""
-
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-
-
-def corrupted_note(position: int, agent_id: str, location: str, problem: str) -> Note:
-    """Return the note that a store hands out in place of an entry that it cannot read.
-
-    Nothing in it depends on when it is made: two reads of one damaged entry give equal notes.
-    Its data are ``location`` and ``error``, both texts.
-
-    Args:
-        position: the entry's place in the log.
-        agent_id: whose chat it is.
-        location: where the damage is: file, line and byte, or table and row.
-        problem: what is wrong there.
-    """
-    data = {"location": location, "error": problem}
-    note = Note(CORRUPTED, data, id=f"{CORRUPTED}-{position}", timestamp=_EPOCH)
-    return note.placed(position, agent_id)
-
-
-def is_corrupted(entry: Entry) -> TypeGuard[Note]:
-    """Whether an entry is a note that stands for one that a store cannot read."""
-    return isinstance(entry, Note) and entry.kind == CORRUPTED
-
-
-def same_payload(one: Entry, other: Entry) -> bool:
-    """Whether two entries under one id are the same entry, saved twice."""
-    if isinstance(one, ConversationMessage):
-        return isinstance(other, ConversationMessage) and one.same_payload(other)
-    return isinstance(other, Note) and one.same_payload(other)
-
-
-@attrs.frozen
-class LogSlice:
-    """A part of one chat's log, as a store answers it.
-
-    Args:
-        entries: messages and notes with their positions, in order of position (after an
-            append: in the order they were given).
-        floor: every position up to it has been trimmed or deleted. It only rises, until the
-            chat is purged.
-    """
-
-    entries: Sequence[Entry]
-    floor: int = 0
-
-    @property
-    def messages(self) -> list[ConversationMessage]:
-        """The entries that are messages."""
-        return [entry for entry in self.entries if isinstance(entry, ConversationMessage)]
-
-
-@attrs.frozen
-class ChatInfo:
-    """What a store tells of a chat without reading it.
-
-    Args:
-        key: which chat.
-        entries: how many entries (messages and, rarely, notes) live in it.
-        floor: the position below the oldest living entry.
-        last: the position of the newest entry.
-        created_at: when its first entry was stored, by the store's clock; None if unknown.
-        updated_at: when its newest entry was stored, by the store's clock; None if unknown.
-    """
-
-    key: ChatKey
-    floor: int
-    last: int
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
-
-    @property
-    def entries(self) -> int:
-        """How many entries (messages and, rarely, notes) live in the chat."""
-        return self.last - self.floor
-
-
-@attrs.frozen
-class Covered:
-    """Which raw messages a summary stands for.
-
-    Args:
-        first: the lowest position covered.
-        last: the highest position covered.
-        count: how many messages, which is less than the span when some are kept in the head.
-    """
-
-    first: int
-    last: int
-    count: int
-
-
-@attrs.frozen(kw_only=True)
-class SummaryRecord:
-    """One installed summary: enough to restore the view without a model and explain it.
-
-    A record is never needed: without it the view is rebuilt from the raw log.
-
-    Args:
-        summary: the messages that stand for what is covered; may be empty (a sliding window).
-        head: the raw messages shown before the summary (system, pinned, an open question),
-            with their positions.
-        position: the summary and head reach up to it; what follows is read from the log.
-        message_id: the id of the entry at `position`, to notice that the log is another one.
-        floor: the chat's floor when the summary was made; at another floor the record is void.
-        known: the newest position that was known when the summary was made. What was retracted
-            up to it is not in the summary; what is retracted beyond it makes the record void.
-        told: the newest position of which the summary's text may tell something, though the
-            message may be shown as well; what the summarizer itself kept lies beyond it.
-        covered: which messages the summary stands for, with those of its predecessors.
-        replaces: the id of the record it was made from, None for the first.
-        summarizer: the name of what made it.
-        reason: why it was made, such as ``"trigger_at"``.
-        messages_before: messages in the view before, head excluded.
-        messages_after: the same afterwards.
-        tokens_before: estimated tokens in the view before, head excluded.
-        tokens_after: the same afterwards.
-        usage: what making it cost, where that is known.
-        id: unique; by default a new UUIDv7.
-        created_at: when it was made; by default now.
-    """
-
-    summary: tuple[ConversationMessage, ...]
-    head: tuple[ConversationMessage, ...]
-    position: int
-    message_id: str
-    floor: int
-    covered: Covered
-    known: int = 0
-    told: int = 0
-    replaces: str | None = None
-    summarizer: str = ""
-    reason: str = ""
-    messages_before: int = 0
-    messages_after: int = 0
-    tokens_before: int = 0
-    tokens_after: int = 0
-    usage: Usage | None = None
-    id: str = attrs.field(factory=new_id, validator=_id)
-    created_at: datetime = attrs.field(factory=lambda: datetime.now(UTC), converter=utc_timestamp)
-
-    def fits(self, floor: int, last: int) -> bool:
-        """Whether the record belongs to a log that lives from `floor` + 1 to `last`."""
-        return self.floor == floor < self.position <= last
+__all__ = [
+    "ChatInfo",
+    "Covered",
+    "Entry",
+    "LogSlice",
+    "Note",
+    "SummaryRecord",
+    "corrupted_note",
+    "is_corrupted",
+    "same_payload",
+]

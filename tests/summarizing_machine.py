@@ -20,7 +20,7 @@ from agent_memory import (
     SummarizerError,
     SummarizingChatStorage,
 )
-from agent_memory.retractions import visible
+from agent_memory.log import visible
 from agent_memory.testing import witnessed
 from misbehaving import FaultyStorage, WitnessSummarizer
 from rig import disorder, held_back, torn, violations

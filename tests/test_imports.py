@@ -22,7 +22,7 @@ LAYERS = [
     {"_lazy", "_version", "base_errors"},
     {"content", "keys"},
     {"errors", "messages"},
-    {"records", "retractions", "events", "telemetry"},
+    {"log", "records", "events", "telemetry"},
     {"providers", "text_tokens", "tokens", "clipping", "exchanges", "turns", "attribution"}
     | {"models"},
     {"explaining"},

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import attrs
 
+from agent_memory.log import RETRACTED
 from agent_memory.providers.part import as_list
 from agent_memory.records import Entry, Note
-from agent_memory.retractions import RETRACTED
 
 _HINT: Final = "hidden"
 """In a retraction: between which positions nothing is shown any more; a hint, for speed."""

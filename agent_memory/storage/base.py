@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
 from agent_memory.keys import check_id
+from agent_memory.log import Retraction, visible
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
-from agent_memory.retractions import Retraction, visible
 from agent_memory.storage._engine.handoff import run_uncancelled
 from agent_memory.storage._engine.lifecycle import Lifecycle
 from agent_memory.storage.merging import merge_chats, merge_streams

@@ -9,9 +9,9 @@ import attrs
 
 from agent_memory.errors import StorageConflictError
 from agent_memory.keys import new_id
+from agent_memory.log import Retraction, retraction_of
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, Note
-from agent_memory.retractions import Retraction, retraction_of
 
 __all__ = ["retract_all", "retract_messages", "retract_newest"]
 

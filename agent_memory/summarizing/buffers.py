@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import attrs
 
+from agent_memory.log import retraction_of
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, SummaryRecord
-from agent_memory.retractions import retraction_of
 from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.summarizing.overdue import Overdue
 from agent_memory.summarizing.policy import Pace

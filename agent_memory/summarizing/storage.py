@@ -9,10 +9,10 @@ from typing import Literal
 from agent_memory.errors import InvalidRequestError
 from agent_memory.events import CompactionRequest, Event
 from agent_memory.explaining import Explanation, explain
+from agent_memory.log import retracted_ids
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
 from agent_memory.records import Entry, LogSlice, SummaryRecord
-from agent_memory.retractions import retracted_ids
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer

@@ -18,8 +18,8 @@ from agent_memory.audit.chunks import Chunk
 from agent_memory.audit.findings import Bad, BadRecordError
 from agent_memory.audit.view_inspection import explanation_of
 from agent_memory.errors import MessageTooLargeError
+from agent_memory.log import Retraction
 from agent_memory.records import Note
-from agent_memory.retractions import Retraction
 from chats_to_move import IDS, everything, fill, moved, records, said, stream_of, user
 
 KEY = ChatKey(*IDS)

@@ -18,7 +18,7 @@ from agent_memory import (
     StorageConflictError,
     WrapperChatStorage,
 )
-from agent_memory.retractions import Retraction, retracted_ids, retraction_of, visible
+from agent_memory.log import Retraction, retracted_ids, retraction_of, visible
 from agent_memory.storage.retracting import retract_all, retract_messages, retract_newest
 from agent_memory.testing import SlowChatStorage
 from rig import IDS, KEY, dialogue

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent_memory import InMemoryChatStorage, SqlChatStorage, SummarizingChatStorage
-from agent_memory.retractions import visible
+from agent_memory.log import visible
 from agent_memory.storage.retracting import retract_all, retract_messages, retract_newest
 from agent_memory.testing import ScriptedSummarizer, blind_cut, witnessed
 from rig import IDS, KEY, Rig, call, dialogue, names, result, system, user, violations
