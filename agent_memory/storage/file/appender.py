@@ -1,4 +1,4 @@
-"""Appending to a chat's file: one lock, one write and one sync for all that wait."""
+"""Appending to a chat's file: one lock, one write and one sync for all saves that wait."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from typing import Final, TypeAlias, cast
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note, same_payload
-from agent_memory.storage._engine.append_plan import conflict
+from agent_memory.records import Entry, Note
+from agent_memory.storage._engine.append_plan import (
+    AppendPlan,
+    Outcome,
+    PendingSave,
+    append_plan,
+)
 from agent_memory.storage._engine.handoff import own_copy
-from agent_memory.storage.codec import encode_entry
 from agent_memory.storage.file.chat_log import (
     KNOWN,
     FileSnapshot,
@@ -31,7 +35,7 @@ from agent_memory.storage.file.disk import (
     Durability,
     UncertainError,
     end_at,
-    interrupted,
+    os_errors,
     sync_behind,
     sync_directory,
     sync_file,
@@ -45,103 +49,9 @@ from agent_memory.storage.file.line_format import (
     encode_header,
     encode_line,
     parse_line,
+    place_of,
 )
-from agent_memory.storage.file.lock import ChatLock, release
-
-Batch: TypeAlias = Sequence[Entry]
-"""What one save appends."""
-
-Encoded: TypeAlias = list[tuple[Entry, str]]
-"""A batch, each entry with its text."""
-
-Outcome: TypeAlias = LogSlice | Exception
-"""What one save is told."""
-
-
-def encoded(batch: Batch) -> Encoded | Exception:
-    """Encode a batch; return the error if it cannot be, so that it fails alone."""
-    try:
-        return [(entry, encode_entry(entry)) for entry in batch]
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others can be stored
-        return error
-
-
-@attrs.define(eq=False)
-class Plan:
-    """What a group of batches will add to a file.
-
-    Args:
-        key: which chat.
-        file: its file, whose lock is held.
-        state: what the file holds.
-
-    Attributes:
-        data: the bytes to write behind it.
-        refs: of the entries in them.
-        fresh: these entries as they will be stored, by id.
-    """
-
-    key: ChatKey
-    file: FileIO
-    state: LogState
-    data: bytearray = attrs.field(factory=bytearray, init=False)
-    refs: list[EntryRef] = attrs.field(factory=list[EntryRef], init=False)
-    fresh: dict[str, Entry] = attrs.field(factory=dict[str, Entry], init=False)
-
-    def __attrs_post_init__(self) -> None:
-        if self.state.end == 0:
-            self.data += encode_header(HeaderLine(self.key))
-
-    def add(self, batch: Encoded) -> LogSlice:
-        """Add a batch, and return what will then be stored under its ids.
-
-        Raises:
-            StorageConflictError: an id is known with another payload; nothing is added.
-        """
-        known = [self._known(entry) for entry, _ in batch]
-        first = self.state.last + len(self.refs) + 1
-        count = known.count(None)
-        stored = [
-            self._place(entry, text, first, count) if before is None else before
-            for (entry, text), before in zip(batch, known, strict=True)
-        ]
-        return LogSlice(stored, self.state.floor)
-
-    def _known(self, entry: Entry) -> Entry | None:
-        known = self.fresh.get(entry.id)
-        if known is None:
-            known = self.state.stored(self.file, entry.id, self.key.agent_id)
-        if known is not None and not same_payload(known, entry):
-            raise conflict(self.key, entry.id)
-        return known
-
-    def _place(self, entry: Entry, text: str, first: int, count: int) -> Entry:
-        position = self.state.last + len(self.refs) + 1
-        start = self.state.end + len(self.data)
-        line = encode_line(text, position, first, count)
-        is_note = isinstance(entry, Note)
-        ref = EntryRef(position, first, count, entry.id, is_note, start, start + len(line) - 1)
-        placed = entry.placed(position, self.key.agent_id)
-        self.data += line
-        self.refs.append(ref)
-        self.fresh[entry.id] = placed
-        return placed
-
-    def outcome(self, batch: Encoded | Exception) -> Outcome:
-        """Do the same, and return the error if the batch cannot be added."""
-        if isinstance(batch, Exception):
-            return batch
-        size, count = len(self.data), len(self.refs)
-        try:
-            return self.add(batch)
-        except Exception as error:  # noqa: BLE001 - a batch in conflict fails alone
-            # Out of memory in the midst of it, say: no part of the batch may stay.
-            del self.data[size:]
-            for ref in self.refs[count:]:
-                self.fresh.pop(ref.id, None)
-            del self.refs[count:]
-            return error
-
+from agent_memory.storage.file.lock import ChatLock
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +92,7 @@ class LogState:
         if ref is None:
             return None
         file.seek(ref.start)
+        # Read again, not remembered: 64 messages of 1,024 chats could be very large.
         parsed = parse_line(file.read(ref.stop - ref.start), ref.start, agent_id)
         if isinstance(parsed, StoredEntry) and parsed.ref.id == entry_id:
             return parsed.entry
@@ -255,177 +166,125 @@ def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> LogState:
 
 @attrs.frozen
 class Appender:
-    """Appends batches to chats' files.
+    """Appends groups of saves to chats' files.
 
     Args:
         root: the store's directory.
-        cache: what is known of the files.
         lock: how chats are locked.
         durability: what "stored" means.
     """
 
     root: Path
-    cache: StateCache
     lock: ChatLock
     durability: Durability
+    cache: StateCache = attrs.field(factory=StateCache, init=False)
+    # One thread at a time prepares and writes: the interpreter runs no two at once, and when
+    # they take turns at every system call, that costs more than the writing.
+    _writing: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
-    def group(self, key: ChatKey, batches: Sequence[Batch]) -> AppendGroup:
-        """Return what appends batches to one chat together."""
-        return AppendGroup(self, key, paths_of(self.root, key), batches)
+    def commit(self, saves: Sequence[PendingSave[Entry]]) -> list[Outcome]:
+        """Append saves of one chat, and return the outcome of each.
 
+        One that cannot be encoded, or is in conflict, fails alone.
+        """
+        key = saves[0].key
+        encoded = [_encoded(save) for save in saves]
+        writable = [save for save in encoded if isinstance(save, PendingSave)]
+        outcomes = iter(self._append(key, writable) if writable else [])
+        return [save if isinstance(save, Exception) else next(outcomes) for save in encoded]
 
-@attrs.define(eq=False)
-class AppendGroup:
-    """Batches that are appended to one chat together, whole with :meth:`run` or in three steps.
-
-    The steps are for one thread that appends to several chats: :meth:`begin` writes,
-    :meth:`sync` waits for the disk, :meth:`end` gives the chat back. No method raises.
-
-    Args:
-        appender: who appends.
-        key: which chat.
-        paths: its files.
-        batches: in the order in which they are to be stored.
-
-    Attributes:
-        outcomes: what each batch's caller is told; empty until that is known.
-    """
-
-    appender: Appender
-    key: ChatKey
-    paths: ChatPaths
-    batches: Sequence[Batch]
-    outcomes: list[Outcome] = attrs.field(factory=list[Outcome], init=False)
-    _encoded: list[Encoded | Exception] = attrs.field(init=False)
-    _file: FileIO | None = attrs.field(default=None, init=False)
-    _plan: Plan | None = attrs.field(default=None, init=False)
-    _planned: list[Outcome] = attrs.field(factory=list[Outcome], init=False)
-
-    def run(self) -> None:
-        """Append them; wait for other processes that hold the chat."""
-        if not self._encode():
-            return
+    def _append(self, key: ChatKey, saves: Sequence[PendingSave[bytes]]) -> Sequence[Outcome]:
+        paths = paths_of(self.root, key)
         try:
-            with self.appender.lock.hold(self.paths, self.key) as file:
-                plan = self._write(file)
-                self._bring_to_disk(plan)
-                self._remember(plan)
-        except Exception as error:  # noqa: BLE001 - else whoever waits would wait for ever
-            if not self.outcomes:
-                self._fail(error)
+            with self.lock.acquire(paths, key, create=True) as file:
+                return self._append_locked(file, paths, key, saves)
+        except Exception as error:  # noqa: BLE001 - each waiter raises it
+            if isinstance(error, OSError):
+                error = unavailable(error, key, "saving to the chat")
+            return [cast("Exception", own_copy(error)) for _ in saves]
 
-    def begin(self) -> None:
-        """Write them, unless the chat is new or another process holds it: then do nothing."""
-        if not self._encode():
-            return
+    # ------------------------------------------------------------ with the chat's lock held
+
+    def _append_locked(
+        self, file: FileIO, paths: ChatPaths, key: ChatKey, saves: Sequence[PendingSave[bytes]]
+    ) -> Sequence[Outcome]:
+        state: LogState | None = None
         try:
-            self._file = self.appender.lock.take_free(self.paths)
-        except Exception:  # noqa: BLE001 - run() meets it again, and tells
-            return
-        if self._file is not None:
-            try:
-                self._write(self._file)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._fail(error)
+            with self._writing:
+                state = self.cache.take(paths.log, os.fstat(file.fileno()))
+                state = load_state(file, paths, key) if state is None else state
+                plan = _planned(file, key, state, saves)
+                refs, data = _lines(key, state, plan)
+                if refs:
+                    write_behind(file, state.end, data)
+            self._bring_to_disk(file, paths, state, has_written=bool(refs))
+            if refs:
+                state.grow(refs, len(data))
+        finally:
+            if state is not None and state.end == 0:
+                with suppress(OSError):  # nothing is stored in the file that was made for it
+                    os.unlink(paths.log)  # noqa: PTH108 - a string
+        if state.end:
+            with suppress(OSError):  # it is stored all the same, and read again by the next save
+                self.cache.put(paths.log, os.fstat(file.fileno()), state)
+        return plan.outcomes
 
-    def sync(self) -> None:
-        """Bring to the disk what :meth:`begin` wrote."""
-        if self._plan is not None:
-            try:
-                self._bring_to_disk(self._plan)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._fail(error)
+    def _bring_to_disk(
+        self, file: FileIO, paths: ChatPaths, state: LogState, *, has_written: bool
+    ) -> None:
+        if has_written:
+            sync_behind(file, state.end, self.durability)
+        elif not state.is_durable:
+            # All were known. Whoever wrote them may have crashed before the disk had them.
+            sync_file(file.fileno(), self.durability)
+        if not state.is_durable:
+            self._sync_names(paths)
+            state.is_durable = True
 
-    def end(self) -> None:
-        """Give back the chat that :meth:`begin` took."""
-        if self._plan is not None:
-            try:
-                self._remember(self._plan)
-            except Exception as error:  # noqa: BLE001 - as above
-                if not self.outcomes:
-                    self._fail(error)
-        if self._file is not None:
-            release(self._file)
-            self._file = None
-
-    def _encode(self) -> bool:
-        """Encode the batches; return whether there is anything to store."""
-        self._encoded = [*map(encoded, self.batches)]
-        errors = [batch for batch in self._encoded if isinstance(batch, Exception)]
-        if len(errors) == len(self._encoded):
-            self.outcomes = [*errors]
-        return not self.outcomes
-
-    def _fail(self, error: Exception) -> None:
-        """Have every batch's caller told, but those whose batch has an error of its own."""
-        self._plan = None
-        self.outcomes = [
-            batch if isinstance(batch, Exception) else self._told(error) for batch in self._encoded
-        ]
-
-    def _told(self, error: Exception) -> Exception:
-        if isinstance(error, OSError):
-            return unavailable(error, self.key, "saving to the chat")
-        return cast("Exception", own_copy(error))
-
-    def abandon(self, error: BaseException) -> None:
-        """Have every batch's caller told that something ended the thread's work."""
-        if not self.outcomes:
-            self.outcomes = [interrupted(self.key, error) for _ in self.batches]
-        if self._file is not None:
-            release(self._file)
-            self._file = None
-
-    # ------------------------------------------------------------ each with the chat's lock held
-
-    def _write(self, file: FileIO) -> Plan:
-        state = self.appender.cache.take(self.paths.log, os.fstat(file.fileno()))
-        state = load_state(file, self.paths, self.key) if state is None else state
-        plan = Plan(self.key, file, state)
-        try:
-            self._planned = [plan.outcome(batch) for batch in self._encoded]
-            if plan.refs:
-                write_behind(file, state.end, plan.data)
-        except BaseException:
-            self._remove_if_empty(plan)
-            raise
-        self._plan = plan
-        return plan
-
-    def _bring_to_disk(self, plan: Plan) -> None:
-        state, durability = plan.state, self.appender.durability
-        try:
-            if plan.refs:
-                sync_behind(plan.file, state.end, durability)
-            elif not state.is_durable:
-                # All were known. Whoever wrote them may have crashed before the disk had them.
-                sync_file(plan.file.fileno(), durability)
-            if not state.is_durable:
-                self._sync_names()
-                state.is_durable = True
-        except BaseException:
-            self._remove_if_empty(plan)
-            raise
-
-    def _sync_names(self) -> None:
+    def _sync_names(self, paths: ChatPaths) -> None:
         """Bring the names of a file that another may have made to the disk."""
         try:
-            for directory in self.paths.directories:
-                sync_directory(directory, self.appender.durability)
+            for directory in paths.directories:
+                sync_directory(directory, self.durability)
         except OSError as error:
             raise UncertainError(*error.args) from error
 
-    def _remember(self, plan: Plan) -> None:
-        if plan.refs:
-            plan.state.grow(plan.refs, len(plan.data))
-        self._remove_if_empty(plan)
-        self.outcomes = self._planned
-        if plan.state.end:
-            with suppress(OSError):  # it is stored all the same, and read anew by the next save
-                stat = os.fstat(plan.file.fileno())
-                self.appender.cache.put(self.paths.log, stat, plan.state)
 
-    def _remove_if_empty(self, plan: Plan) -> None:
-        if plan.state.end == 0:  # nothing was written to a new file
-            with suppress(OSError):
-                os.unlink(self.paths.log)  # noqa: PTH108 - a string
+def _encoded(save: PendingSave[Entry]) -> PendingSave[bytes] | Exception:
+    # Here, in a worker thread: encoding a large message would hold up the event loop.
+    try:
+        return PendingSave(save.key, save.entries, [encode_line(entry) for entry in save.entries])
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others can be stored
+        return error
+
+
+def _planned(
+    file: FileIO, key: ChatKey, state: LogState, saves: Sequence[PendingSave[bytes]]
+) -> AppendPlan[bytes]:
+    def known(entry: Entry) -> Entry | None:
+        if entry.id not in state.known:
+            return None
+        with os_errors(key, "saving to the chat"):
+            return state.stored(file, entry.id, key.agent_id)
+
+    return append_plan(key, state.last, state.floor, saves, known)
+
+
+def _lines(
+    key: ChatKey, state: LogState, plan: AppendPlan[bytes]
+) -> tuple[list[EntryRef], bytearray]:
+    """Return the lines to write behind a log, and where in the file their entries will be."""
+    data = bytearray(encode_header(HeaderLine(key)) if state.end == 0 else b"")
+    refs: list[EntryRef] = []
+    position = state.last
+    for additions in plan.additions:
+        first, count = position + 1, len(additions)
+        for entry, encoded in additions:
+            position += 1
+            start = state.end + len(data)
+            data += place_of(position, first, count)
+            data += encoded
+            stop = state.end + len(data) - 1
+            is_note = isinstance(entry, Note)
+            refs.append(EntryRef(position, first, count, entry.id, is_note, start, stop))
+    return refs, data

@@ -215,17 +215,6 @@ def os_errors(key: ChatKey | None, doing: str) -> Generator[None]:
         raise unavailable(error, key, doing) from error
 
 
-def interrupted(key: ChatKey, error: BaseException) -> StorageUnavailableError:
-    """Return the error for work of which something else than the disk made an end."""
-    error_to_raise = StorageUnavailableError(
-        f"{error!r} ended the work on the chat of {key}; whether it was done is unknown",
-        key=key,
-        stored=None,
-    )
-    error_to_raise.__cause__ = error
-    return error_to_raise
-
-
 def unavailable(error: OSError, key: ChatKey | None, doing: str) -> StorageUnavailableError:
     """Return our error for one of the operating system's."""
     chat = "" if key is None else f" of {key}"

@@ -19,7 +19,7 @@ import attrs
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry
-from agent_memory.storage.codec import VERSION, entry_of, parse
+from agent_memory.storage.codec import VERSION, encode_entry, entry_of, parse
 
 _MARKER: Final = b'{"position":'
 # As the writer puts it: never inside another object, where ":", "," or "[" comes before.
@@ -129,12 +129,18 @@ def _check_of(header: HeaderLine) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def encode_line(text: str, position: int, batch_start: int, batch_length: int) -> bytes:
-    """Return the line for an entry that the codec gave `text` for."""
-    return (
-        f'{{"position":{position},"batch_start":{batch_start},"batch_length":{batch_length},'
-        f"{text[1:]}\n"
-    ).encode()
+def encode_line(entry: Entry) -> bytes:
+    """Return an entry's line but for what :func:`place_of` puts before it."""
+    return f"{encode_entry(entry)[1:]}\n".encode()
+
+
+def place_of(position: int, batch_start: int, batch_length: int) -> bytes:
+    """Return what a line begins with: its place, which is known once the chat is locked."""
+    return b'{"position":%d,"batch_start":%d,"batch_length":%d,' % (
+        position,
+        batch_start,
+        batch_length,
+    )
 
 
 def parse_line(line: bytes, at: int, agent_id: str) -> ParsedLine:

@@ -11,15 +11,23 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from io import FileIO
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Literal, overload
 
 import attrs
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
+from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
     Durability,
@@ -86,80 +94,100 @@ LOCKS_BESIDE: Final = sys.platform == "win32"
 _ATTEMPTS: Final = 100  # of opening a file whose directory another process's purge removes
 
 
-@attrs.frozen
+@attrs.define
 class ChatLock:
     """How chats are locked.
 
     Args:
-        timeout: seconds to wait for a lock.
+        timeout: seconds to wait for a lock that another process holds.
         durability: of directories that are made.
+
+    Attributes:
+        waiting: entered while a lock is waited for, so that others can work meanwhile.
     """
 
     timeout: float
     durability: Durability
+    waiting: Callable[[], AbstractContextManager[None]] = attrs.field(
+        default=nullcontext, init=False
+    )
+
+    @overload
+    def acquire(
+        self, paths: ChatPaths, key: ChatKey, *, create: Literal[True]
+    ) -> AbstractContextManager[FileIO]: ...
+
+    @overload
+    def acquire(
+        self, paths: ChatPaths, key: ChatKey, *, create: Literal[False]
+    ) -> AbstractContextManager[FileIO | None]: ...
 
     @contextmanager
-    def hold(self, paths: ChatPaths, key: ChatKey) -> Generator[FileIO]:
-        """Hold a chat's lock, and its file, made if need be, open for reading and writing.
+    def acquire(self, paths: ChatPaths, key: ChatKey, *, create: bool) -> Generator[Any]:
+        """Hold a chat's lock, with its file open for reading and writing.
+
+        Args:
+            paths: the chat's files.
+            key: the chat, for errors.
+            create: whether to make a file where there is none; else None is given.
 
         Raises:
-            StorageUnavailableError: another process kept the lock for so long.
+            StorageUnavailableError: another process held the lock for too long.
             OSError: the file cannot be opened.
         """
         with ExitStack() as opened:
-            self._lock_beside(opened, paths, key)
-            file = _created(paths.log, paths, self.durability)
-            while not self._is_mine(opened, file, paths, key):
+            if LOCKS_BESIDE and (create or Path(paths.log).exists()):
+                beside = self._open(paths.lock, paths, create=True)
+                opened.callback(release, beside)
+                self._wait_for(beside, paths, key)
+            while (file := self._open(paths.log, paths, create=create)) is not None:
+                opened.callback(release, file)
+                if LOCKS_BESIDE:
+                    break
+                self._wait_for(file, paths, key)
+                # A trim or purge by another process may have replaced or removed the file
+                # while its lock was waited for; what is written to it then is lost.
+                if _is_in_place(file, paths):
+                    break
                 release(file)
-                file = _created(paths.log, paths, self.durability)
             yield file
 
-    def take_free(self, paths: ChatPaths) -> FileIO | None:
-        """Return the chat's file with its lock held, to be given to :func:`release`.
+    @overload
+    def _open(self, path: str, paths: ChatPaths, *, create: Literal[True]) -> FileIO: ...
 
-        It never waits and makes nothing: None if there is no file, or another holds its lock.
+    @overload
+    def _open(self, path: str, paths: ChatPaths, *, create: bool) -> FileIO | None: ...
 
-        Raises:
-            OSError: the file cannot be opened.
-        """
-        file = None if LOCKS_BESIDE else _existing(paths.log)
-        if file is None:
-            return None
-        try:
-            if try_lock(file.fileno()) and _is_in_place(file, paths):
-                return file
-        except BaseException:
-            release(file)
-            raise
-        release(file)
-        return None
+    def _open(self, path: str, paths: ChatPaths, *, create: bool) -> FileIO | None:
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):
+                return open_to_write(path)
+            if not create:
+                return None
+            try:
+                return make_file(path)
+            except FileExistsError:
+                continue  # another process was faster
+            except FileNotFoundError:
+                make_directory(paths.directory, self.durability)
+        raise FileNotFoundError(
+            errno.ENOENT, "its directory vanishes as often as it is made", path
+        )
 
-    @contextmanager
-    def hold_existing(self, paths: ChatPaths, key: ChatKey) -> Generator[FileIO | None]:
-        """Do the same if the chat has a file; else give None and make nothing."""
-        with ExitStack() as opened:
-            file = _existing(paths.log)
-            if file is not None and LOCKS_BESIDE:
-                file.close()
-                self._lock_beside(opened, paths, key)
-                file = _existing(paths.log)
-            while file is not None and not self._is_mine(opened, file, paths, key):
-                release(file)
-                file = _existing(paths.log)
-            yield file
-
-    def _lock_beside(self, opened: ExitStack, paths: ChatPaths, key: ChatKey) -> None:
-        if LOCKS_BESIDE:
-            beside = _created(paths.lock, paths, self.durability)
-            opened.callback(release, beside)
-            _wait_for(beside, paths, key, self.timeout)
-
-    def _is_mine(self, opened: ExitStack, file: FileIO, paths: ChatPaths, key: ChatKey) -> bool:
-        opened.callback(release, file)
-        if LOCKS_BESIDE:
-            return True
-        _wait_for(file, paths, key, self.timeout)
-        return _is_in_place(file, paths)
+    def _wait_for(self, file: FileIO, paths: ChatPaths, key: ChatKey) -> None:
+        if try_lock(file.fileno()):
+            return
+        with self.waiting():
+            backoff = Backoff(self.timeout, _LONGEST_PAUSE, first=_FIRST_PAUSE)
+            while not try_lock(file.fileno()):
+                if backoff.expired:
+                    raise StorageUnavailableError(
+                        f"the lock on {paths.log} is held by another process for "
+                        f"{self.timeout} s; nothing was done. Look for one that hangs, or raise "
+                        "lock_timeout",
+                        key=key,
+                    )
+                time.sleep(backoff.next_delay())
 
 
 def release(file: FileIO) -> None:
@@ -171,42 +199,6 @@ def release(file: FileIO) -> None:
             unlock(file.fileno())
         with suppress(OSError):
             file.close()
-
-
-def _existing(path: str) -> FileIO | None:
-    try:
-        return open_to_write(path)
-    except FileNotFoundError:
-        return None
-
-
-def _created(path: str, paths: ChatPaths, durability: Durability) -> FileIO:
-    for _ in range(_ATTEMPTS):
-        file = _existing(path)
-        if file is not None:
-            return file
-        try:
-            return make_file(path)
-        except FileExistsError:
-            continue  # another process was faster
-        except FileNotFoundError:
-            make_directory(paths.directory, durability)
-    raise FileNotFoundError(errno.ENOENT, "its directory vanishes as often as it is made", path)
-
-
-def _wait_for(file: FileIO, paths: ChatPaths, key: ChatKey, timeout: float) -> None:
-    if try_lock(file.fileno()):
-        return
-    deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
-    while not try_lock(file.fileno()):
-        if time.monotonic() > deadline:
-            raise StorageUnavailableError(
-                f"the lock on {paths.log} is held by another process for {timeout} s; nothing "
-                "was done. Look for one that hangs, or raise lock_timeout",
-                key=key,
-            )
-        time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 def _is_in_place(file: FileIO, paths: ChatPaths) -> bool:

@@ -58,7 +58,7 @@ class RecordFiles:
         self, paths: ChatPaths, key: ChatKey, record: SummaryRecord, replaces: str | None
     ) -> bool:
         """Store a record if its predecessor is the newest and it fits the chat."""
-        with self.lock.hold_existing(paths, key) as file:
+        with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return False
             snapshot = FileSnapshot(file)
@@ -105,7 +105,7 @@ class RecordFiles:
 
     def forget(self, paths: ChatPaths, key: ChatKey) -> int:
         """Remove all records and return how many there were."""
-        with self.lock.hold_existing(paths, key) as locked:
+        with self.lock.acquire(paths, key, create=False) as locked:
             if locked is None:
                 return 0
             count = len(self.list(paths, key))

@@ -20,9 +20,10 @@ from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.storage._engine.group_commit import ThreadGroupCommit
 from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.file.appender import Appender, StateCache
+from agent_memory.storage.file.appender import Appender
 from agent_memory.storage.file.directory import (
     ChatPaths,
     every_key,
@@ -37,7 +38,6 @@ from agent_memory.storage.file.directory import (
 )
 from agent_memory.storage.file.disk import Durability, os_errors
 from agent_memory.storage.file.lock import ChatLock
-from agent_memory.storage.file.queues import ChatQueues
 from agent_memory.storage.file.reader import (
     DamageReport,
     Problem,
@@ -97,11 +97,15 @@ class FileChatStorage(ChatStorage):
         if durability not in ("full", "os"):
             raise InvalidRequestError(f'durability must be "full" or "os", not {durability!r}')
         lock = ChatLock(_checked_seconds(lock_timeout), durability)
-        appender = Appender(self._root, StateCache(), lock, durability)
+        self._appender = Appender(self._root, lock, durability)
         self._trimmer = Trimmer(lock, durability)
         self._records = RecordFiles(lock, durability)
         self._damage = DamageReport()
-        self._queues = ChatQueues(appender, _WRITERS)
+        # The threads know the appender and not the store, which can be forgotten.
+        self._queue = ThreadGroupCommit(
+            self._appender.commit, name="agent_memory-file-write", by="chat", threads=_WRITERS
+        )
+        lock.waiting = self._queue.blocking
         self._readers = ThreadPoolExecutor(_READERS, "agent_memory-file-read")
 
     def __repr__(self) -> str:
@@ -119,7 +123,7 @@ class FileChatStorage(ChatStorage):
     # ---------------------------------------------------------------------------- the hooks
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
-        return await self._queues.append(key, entries).wait()
+        return await self._queue.save(key, entries, entries, 0)  # encoded in the thread
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
@@ -234,7 +238,7 @@ class FileChatStorage(ChatStorage):
         return [info.key for info in infos if info is not None and not info.entries]
 
     def _shut_down(self, closed: Future[None]) -> None:
-        self._queues.close()
+        self._queue.close().result()
         self._readers.shutdown(wait=True)
         closed.set_result(None)
 
@@ -269,7 +273,7 @@ class FileChatStorage(ChatStorage):
     ) -> T:
         work = partial(function, paths_of(self._root, key), key, *args)
         with os_errors(key, doing):
-            return await self._queues.call(key, work).wait()
+            return await self._queue.call(work, key)
 
 
 def _checked_seconds(value: object) -> float:

@@ -68,7 +68,7 @@ class Trimmer:
         Raises:
             OSError: it failed; the chat is as it was, or as it was to be.
         """
-        with self.lock.hold_existing(paths, key) as file:
+        with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return 0
             snapshot = FileSnapshot(file)
@@ -87,7 +87,7 @@ class Trimmer:
         Args:
             before: only if nothing was written since, in seconds since 1970.
         """
-        with self.lock.hold_existing(paths, key) as file:
+        with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return False
             snapshot = FileSnapshot(file)

@@ -21,7 +21,7 @@ from agent_memory import (
     InvalidRequestError,
 )
 from agent_memory.errors import CorruptedRecordError
-from agent_memory.storage.file import appender as file_appender
+from agent_memory.storage.file import line_format as file_lines
 from agent_memory.testing import ChatStorageTests
 
 
@@ -139,7 +139,7 @@ async def test_saves_that_wait_share_a_write(tmp_path, monkeypatch):
         while not syncs:  # noqa: ASYNC110 - a thread tells
             await asyncio.sleep(0)
         rest = asyncio.gather(*(storage.save_chat_message(*IDS, m) for m in messages[1:]))
-        while len(storage._queues._waiting[KEY]) < 99:  # noqa: ASYNC110
+        while len(storage._queue._lanes[KEY]) < 99:  # noqa: ASYNC110
             await asyncio.sleep(0)
         gathered.set()
         stored = [await first, *await rest]
@@ -163,7 +163,7 @@ async def test_c17_a_bad_batch_in_a_group_fails_alone(tmp_path):
 
 async def test_c17_a_batch_that_cannot_be_encoded_fails_alone(tmp_path, monkeypatch):
     """Nothing of it is stored, nothing else is lost."""
-    real = file_appender.encode_entry
+    real = file_lines.encode_entry
     good, bad = user("good"), user("bad")
 
     def encode(entry):
@@ -171,7 +171,7 @@ async def test_c17_a_batch_that_cannot_be_encoded_fails_alone(tmp_path, monkeypa
             raise ValueError("cannot be encoded")
         return real(entry)
 
-    monkeypatch.setattr(file_appender, "encode_entry", encode)
+    monkeypatch.setattr(file_lines, "encode_entry", encode)
     async with FileChatStorage(tmp_path) as storage:
         batch = storage.save_chat_messages(*IDS, [user("1"), user("2"), user("3"), bad, user("5")])
         failed, _ = await asyncio.gather(

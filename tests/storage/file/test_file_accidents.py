@@ -7,6 +7,7 @@ import fcntl
 import os
 import threading
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from agent_memory import (
     FileChatStorage,
     StorageUnavailableError,
 )
+from agent_memory.storage._engine.append_plan import PendingSave
 from agent_memory.storage.file import appender as file_appender
 from agent_memory.storage.file.directory import paths_of
 
@@ -86,6 +88,41 @@ async def test_two_chats_that_others_hold_do_not_add_up(tmp_path):
         assert (await saves[0])[0].position == 2
 
 
+async def test_more_chats_than_threads_that_others_hold_keep_nobody_waiting(tmp_path):
+    """A thread that waits for another process is stood in for."""
+    held, free = chats(12, "held"), chats(12, "free")
+    async with FileChatStorage(tmp_path) as storage:
+        for ids in [*held, *free]:
+            await storage.save_chat_message(*ids, user("first"))
+        with ExitStack() as opened:
+            for ids in held:
+                path = Path(paths_of(tmp_path, ChatKey(*ids)).log)
+                log = opened.enter_context(path.open("rb"))  # noqa: ASYNC230
+                fcntl.flock(log, fcntl.LOCK_EX)
+            waiting = [save(storage, ids) for ids in held]
+            done = await outcomes_of([save(storage, ids) for ids in free])
+            assert not any(isinstance(one, Exception) for one in done)
+            assert not any(one.done() for one in waiting)
+        stored = await outcomes_of(waiting)
+        assert [message.position for (message,) in stored] == [2] * 12
+
+
+async def test_a_first_save_that_fails_leaves_no_file(tmp_path, monkeypatch):
+    """Here because its bytes could not be written."""
+
+    def fail(*_args):
+        raise OSError(28, "No space left on device")
+
+    async with FileChatStorage(tmp_path) as storage:
+        with monkeypatch.context() as full:
+            full.setattr(file_appender, "write_behind", fail)
+            with pytest.raises(StorageUnavailableError):
+                await storage.save_chat_message(*IDS, user("first"))
+        assert not log_of(tmp_path).exists()
+        await storage.save_chat_message(*IDS, user("second"))
+    assert [m.content for m in await fetched(tmp_path)] == ["second"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are not counted here")
 async def test_a_burst_opens_few_files(tmp_path, monkeypatch):
     """Whatever the number of chats: a process may have no more than 256."""
@@ -106,6 +143,7 @@ async def test_a_burst_opens_few_files(tmp_path, monkeypatch):
     assert peak - before <= 80
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError(), OSError(5)])
 async def test_whatever_ends_a_thread_s_work_is_told_to_all_who_wait(tmp_path, monkeypatch, error):
     """Nobody waits for ever, and the next saves find threads that work."""
@@ -121,7 +159,7 @@ async def test_whatever_ends_a_thread_s_work_is_told_to_all_who_wait(tmp_path, m
         )
         again = await outcomes_of([save(storage, ids, "third") for ids in keys])
         assert not any(isinstance(one, Exception) for one in again)
-    assert storage._queues._working == 0
+    assert storage._queue._workers == 0
     for ids, one in zip(keys, told, strict=True):
         contents = [m.content for m in await fetched(tmp_path, ChatKey(*ids))]
         assert contents[0] == "first"
@@ -203,18 +241,17 @@ async def test_a_batch_given_up_half_way_leaves_no_byte_in_what_waited_with_it(t
     batches = [[user(f"{name} {n}") for n in range(3)] for name in ("one", "bad", "two")]
     async with FileChatStorage(tmp_path) as storage:
         await storage.save_chat_message(*IDS, user("zero"))
-        group = storage._queues._appender.group(ChatKey(*IDS), batches)
+        saves = [PendingSave(ChatKey(*IDS), batch, batch) for batch in batches]
         real = file_appender.encode_line
 
-        def fails(text, *place):
-            if "bad 1" in text:
+        def fails(entry):
+            if entry.content == "bad 1":
                 raise MemoryError
-            return real(text, *place)
+            return real(entry)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(file_appender, "encode_line", fails)
-            await asyncio.to_thread(group.run)
-        one, bad, two = group.outcomes
+            one, bad, two = await asyncio.to_thread(storage._appender.commit, saves)
         assert isinstance(bad, MemoryError)
         assert [entry.position for log in (one, two) for entry in log.entries] == [*range(2, 8)]
     contents = [m.content for m in await fetched(tmp_path)]
@@ -231,7 +268,7 @@ async def test_each_of_many_that_wait_gets_an_error_of_its_own(tmp_path, monkeyp
             raise RuntimeError("no")
 
         monkeypatch.setattr(file_appender, "load_state", fail)
-        monkeypatch.setattr(storage._queues._appender.cache, "take", fail)
+        monkeypatch.setattr(storage._appender.cache, "take", fail)
         told = await outcomes_of([save(storage, IDS, str(number)) for number in range(50)])
     assert len({id(error) for error in told}) == 50
     assert max(len(traceback.extract_tb(error.__traceback__)) for error in told) < 12
@@ -255,7 +292,7 @@ async def test_no_thread_can_be_started(tmp_path, monkeypatch):
             many = await outcomes_of([save(storage, ids) for ids in chats(10)])
         assert not any(isinstance(one, Exception) for one in many)
         await storage.save_chat_message(*IDS, user("last"))
-    assert storage._queues._working == 0
+    assert storage._queue._workers == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -23,7 +23,6 @@ from agent_memory import (
 )
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.storage.file import disk as file_disk
-from agent_memory.storage.file import queues as file_queues
 from agent_memory.storage.file import trimming as file_trimming
 from agent_memory.storage.file.directory import paths_of
 from agent_memory.storage.file.lock import ChatLock, nobody_writes
@@ -295,11 +294,10 @@ async def test_on_a_slow_disk_nobody_waits_for_the_chats_of_others(tmp_path, mon
         real(descriptor)
 
     async with FileChatStorage(tmp_path) as storage:
-        storage._queues._threads = 1
+        storage._queue._threads = 1
         for ids in keys:
             await storage.save_chat_message(*ids, user("first"))
         monkeypatch.setattr(os, "fdatasync", sync)
-        monkeypatch.setattr(file_queues, "_SLOW", 0.0)
         first = asyncio.ensure_future(storage.save_chat_message(*keys[0], user("second")))
         await asyncio.to_thread(entered.acquire)  # the thread is busy; the others gather
         rest = [
@@ -338,7 +336,7 @@ async def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
     """It has the file open as well, as a duplicated descriptor has."""
     await saved(tmp_path, [user("hello")])
     lock = ChatLock(timeout=1.0, durability="os")
-    with lock.hold(paths_of(tmp_path, KEY), KEY) as held:
+    with lock.acquire(paths_of(tmp_path, KEY), KEY, create=True) as held:
         duplicate = os.dup(held.fileno())
     async with FileChatStorage(tmp_path, lock_timeout=1.0) as storage:
         await storage.save_chat_message(*IDS, user("more"))

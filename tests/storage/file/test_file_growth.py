@@ -37,7 +37,7 @@ async def test_what_the_store_remembers_of_a_chat_stays_small(tmp_path):
     async with FileChatStorage(tmp_path) as storage:
         for number in range(200):
             await storage.save_chat_message(*IDS, user(str(number)))
-        ((_, state),) = storage._queues._appender.cache._states.values()
+        ((_, state),) = storage._appender.cache._states.values()
     assert len(state.known) == 64
 
 
