@@ -24,7 +24,7 @@ from agent_memory.storage.urls import open_storage, without_secrets
 from agent_memory.summarizers.base import Summarizer
 from agent_memory.summarizers.extractive import ExtractiveSummarizer
 from agent_memory.summarizing import SummarizingChatStorage
-from agent_memory.summarizing.policy import Trigger
+from agent_memory.summarizing.options import Trigger
 
 
 def demo(

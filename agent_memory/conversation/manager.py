@@ -27,12 +27,12 @@ from agent_memory.summarizers.base import Summarizer, SummarizerObject, check_su
 from agent_memory.summarizing import SummarizingChatStorage
 from agent_memory.summarizing.buffers import Buffer
 from agent_memory.summarizing.compaction import OpenRun
+from agent_memory.summarizing.draft import SummaryMaker
 from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.loader import ViewReader
+from agent_memory.summarizing.options import Limits, Trigger
 from agent_memory.summarizing.summary_installer import SummaryInstaller
-from agent_memory.summarizing.summary_maker import SummaryMaker
 from agent_memory.summarizing.view import ChatView
-from agent_memory.summarizing.view_reader import ViewReader
 from agent_memory.tokens import TokenCounter, guarded
 
 _RECENT: Final = 64  # entries read to find the note of the run before

@@ -11,8 +11,8 @@ import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.options import Pace
 from agent_memory.summarizing.overdue import Overdue
-from agent_memory.summarizing.policy import Pace
 
 
 @attrs.define(eq=False)

@@ -11,8 +11,8 @@ from agent_memory.messages import ConversationMessage
 from agent_memory.records import Entry, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.loader import ViewReader
 from agent_memory.summarizing.view import ChatView
-from agent_memory.summarizing.view_reader import ViewReader
 
 MakeNote = Callable[[int, ThreadCounts | None], Note | None]
 """Makes the note of a run, given its place and the thread's counts up to it."""

@@ -19,19 +19,19 @@ from agent_memory.events import (
 )
 from agent_memory.messages import Usage
 from agent_memory.records import SummaryRecord
+from agent_memory.storage._engine.fair_share import paced
 from agent_memory.summarizing.buffers import Buffer
 from agent_memory.summarizing.compaction import OpenRun, Snapshot
-from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.pacing import paced
-from agent_memory.summarizing.policy import Trigger, quarter
-from agent_memory.summarizing.summary_installer import SummaryInstaller
-from agent_memory.summarizing.summary_maker import (
+from agent_memory.summarizing.draft import (
     Proposal,
     Request,
     SummaryMaker,
 )
+from agent_memory.summarizing.hooks import Hooks
+from agent_memory.summarizing.loader import ViewReader
+from agent_memory.summarizing.options import Trigger, quarter
+from agent_memory.summarizing.summary_installer import SummaryInstaller
 from agent_memory.summarizing.view import ChatView
-from agent_memory.summarizing.view_reader import ViewReader
 from agent_memory.telemetry import span
 
 _log = logging.getLogger(__name__)

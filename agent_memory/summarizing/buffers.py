@@ -16,9 +16,9 @@ import attrs
 from agent_memory.log import retraction_of
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, SummaryRecord
-from agent_memory.summarizers.calling import SummarizerCall
+from agent_memory.summarizing.options import Pace
 from agent_memory.summarizing.overdue import Overdue
-from agent_memory.summarizing.policy import Pace
+from agent_memory.summarizing.summarizer_task import SummarizerCall
 from agent_memory.summarizing.view import ChatView
 
 _LOOK_AGAIN: Final = 1.0  # seconds; a loop that is stopped or closed tells nobody

@@ -11,17 +11,17 @@ from agent_memory.errors import StorageError, SummarizerError
 from agent_memory.events import Activated, Event, Evicted
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.storage._engine.fair_share import OFF_LOOP, take_turn
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizers.base import Summarizer
 from agent_memory.summarizing.buffers import Buffer, Buffers, Flight, wait_for_end
 from agent_memory.summarizing.compactor import Compactor
+from agent_memory.summarizing.draft import SummaryMaker
 from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.pacing import OFF_LOOP, take_turn
-from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.loader import ViewReader
+from agent_memory.summarizing.options import Limits, Trigger
 from agent_memory.summarizing.summary_installer import SummaryInstaller
-from agent_memory.summarizing.summary_maker import SummaryMaker
 from agent_memory.summarizing.view import ChatView
-from agent_memory.summarizing.view_reader import ViewReader
 from agent_memory.tokens import TokenCounter
 
 _log = logging.getLogger(__name__)

@@ -15,18 +15,18 @@ from agent_memory.events import (
     Event,
 )
 from agent_memory.records import SummaryRecord
+from agent_memory.storage._engine.fair_share import paced
 from agent_memory.summarizing.buffers import Buffer, Buffers, Flight
 from agent_memory.summarizing.compaction import Snapshot
-from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.pacing import paced
-from agent_memory.summarizing.policy import Limits, Trigger, quarter
-from agent_memory.summarizing.slots import Slots
-from agent_memory.summarizing.summary_installer import SummaryInstaller
-from agent_memory.summarizing.summary_maker import (
+from agent_memory.summarizing.draft import (
     Proposal,
     Request,
     SummaryMaker,
 )
+from agent_memory.summarizing.hooks import Hooks
+from agent_memory.summarizing.options import Limits, Trigger, quarter
+from agent_memory.summarizing.slots import Slots
+from agent_memory.summarizing.summary_installer import SummaryInstaller
 from agent_memory.summarizing.view import ChatView
 from agent_memory.telemetry import Attributes, span
 

@@ -18,7 +18,7 @@ from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer
 from agent_memory.summarizing.chat_views import ChatViews, stored_but
 from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.options import Limits, Trigger
 from agent_memory.summarizing.presenting import presenter
 from agent_memory.telemetry import is_traced, span
 from agent_memory.tokens import TokenCounter, guarded

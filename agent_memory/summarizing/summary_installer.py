@@ -12,8 +12,8 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing.buffers import Buffer, Flight
-from agent_memory.summarizing.summary_maker import Proposal
-from agent_memory.summarizing.view_reader import ViewReader
+from agent_memory.summarizing.draft import Proposal
+from agent_memory.summarizing.loader import ViewReader
 
 _log = logging.getLogger(__name__)
 

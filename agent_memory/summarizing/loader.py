@@ -15,9 +15,9 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.log import since_cleared
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
+from agent_memory.storage._engine.fair_share import paced
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing.buffers import Buffer, Glance, Load, wait_for_end
-from agent_memory.summarizing.pacing import paced
 from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from agent_memory.clipping import clip_summary
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import Covered, SummaryRecord
+from agent_memory.storage._engine.fair_share import paced
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
@@ -21,11 +22,10 @@ from agent_memory.summarizers.base import (
     summarizer_name,
 )
 from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
-from agent_memory.summarizers.calling import SummarizerCall
 from agent_memory.summarizing.buffers import Buffer
 from agent_memory.summarizing.compaction import Compaction, OpenRun, Snapshot
-from agent_memory.summarizing.pacing import paced
-from agent_memory.summarizing.policy import Limits, Trigger
+from agent_memory.summarizing.options import Limits, Trigger
+from agent_memory.summarizing.summarizer_task import SummarizerCall
 from agent_memory.summarizing.view import ChatView
 from agent_memory.tokens import TokenCounter
 
