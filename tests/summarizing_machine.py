@@ -100,7 +100,7 @@ class Worker:
 
     @property
     def buffers(self):
-        return list(self.storage._views._buffers._by_key.values())
+        return list(self.storage._buffers._by_key.values())
 
 
 class World:
@@ -197,8 +197,8 @@ class World:
         """A worker's process ends, and another takes its place."""
         worker = self.workers[index]
         for buffer in worker.buffers:
-            if buffer.flight is not None:
-                buffer.flight.task.cancel()
+            if buffer.attempts.task is not None:
+                buffer.attempts.task.cancel()
         worker.forget_plans()
         worker.release(StorageUnavailableError("the process is gone"))
         self.settle()

@@ -24,7 +24,7 @@ from agent_memory.storage.urls import open_storage, without_secrets
 from agent_memory.summarizers.base import Summarizer
 from agent_memory.summarizers.extractive import ExtractiveSummarizer
 from agent_memory.summarizing import SummarizingChatStorage
-from agent_memory.summarizing.options import Trigger
+from agent_memory.summarizing.options import SummarizingOptions
 
 
 def demo(
@@ -55,7 +55,7 @@ def demo(
 
     The summaries are made without a model, of the conversation's own sentences.
     """
-    trigger = Trigger(trigger_at=trigger_at, keep_last=keep_last)
+    trigger = SummarizingOptions(trigger_at=trigger_at, keep_last=keep_last)
     conversations = [demo_conversation()] if input_file is None else read_conversations(input_file)
     with ExitStack() as stack:
         if store is None:
@@ -68,7 +68,11 @@ def demo(
 
 
 async def _run(
-    url: str, conversations: Sequence[Conversation], trigger: Trigger, *, show_progress: bool
+    url: str,
+    conversations: Sequence[Conversation],
+    trigger: SummarizingOptions,
+    *,
+    show_progress: bool,
 ) -> Report:
     # A user of its own, so that the demo can be run again on the same store.
     player = Player(f"demo-{new_id()}")
@@ -98,7 +102,7 @@ class _NoSummarizer:
 def _short_view(
     raw: ChatStorage,
     summarizer: Summarizer,
-    trigger: Trigger,
+    trigger: SummarizingOptions,
     on_event: Callable[[Event], object] | None = None,
 ) -> SummarizingChatStorage:
     return SummarizingChatStorage(
@@ -115,7 +119,7 @@ async def _play(
     raw: ChatStorage,
     player: Player,
     conversations: Sequence[Conversation],
-    trigger: Trigger,
+    trigger: SummarizingOptions,
     *,
     show_progress: bool,
 ) -> list[Played]:
@@ -130,7 +134,7 @@ async def _play(
 
 
 async def _prove(
-    raw: ChatStorage, player: Player, played: Sequence[Played], trigger: Trigger
+    raw: ChatStorage, player: Player, played: Sequence[Played], trigger: SummarizingOptions
 ) -> None:
     async with _short_view(raw, _NoSummarizer(), trigger) as storage:
         for one in played:

@@ -122,7 +122,7 @@ async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[C
 @contextmanager
 def only_looking() -> Generator[None]:
     """Silence warnings of summaries that are due: a command that looks at a view makes none."""
-    log = logging.getLogger("agent_memory.summarizing.overdue")
+    log = logging.getLogger("agent_memory.summarizing.cooldown")
     level = log.level
     log.setLevel(logging.ERROR)
     try:

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, Literal
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Unpack
 
 from agent_memory.conversation.branching import fork
 from agent_memory.conversation.notes import counts_since_note, newest_note, total_usage
 from agent_memory.conversation.occupancy import inherited
-from agent_memory.conversation.pacing import Paces
-from agent_memory.conversation.run import ConversationRun, MakeSummaries
+from agent_memory.conversation.run import ConversationRun
 from agent_memory.conversation.run_log import RunLog
-from agent_memory.conversation.run_summaries import RunSummaries, Summarizing
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.conversation.threads import ThreadInfo, list_threads
 from agent_memory.errors import InvalidRequestError
-from agent_memory.events import CompactionRequest, Event
+from agent_memory.events import Event
 from agent_memory.keys import check_id, new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.providers import Provider, repair
+from agent_memory.providers import Provider
 from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.wrapper import WrapperChatStorage
-from agent_memory.summarizers.base import Summarizer, SummarizerObject, check_summarizer
-from agent_memory.summarizing import SummarizingChatStorage
-from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizers.base import Summarizer, check_summarizer
+from agent_memory.summarizing.buffers import Attempts, Buffer, Buffers
 from agent_memory.summarizing.compaction import OpenRun
-from agent_memory.summarizing.draft import SummaryMaker
-from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.loader import ViewReader
-from agent_memory.summarizing.options import Limits, Trigger
-from agent_memory.summarizing.summary_installer import SummaryInstaller
+from agent_memory.summarizing.compactor import Compactor
+from agent_memory.summarizing.loader import ViewLoader
+from agent_memory.summarizing.options import (
+    DEFAULT_KEEP_LAST,
+    DEFAULT_TRIGGER_AT,
+    OtherOptions,
+    SummarizingOptions,
+    combine_options,
+)
+from agent_memory.summarizing.storage import SummarizingChatStorage
 from agent_memory.summarizing.view import ChatView
-from agent_memory.tokens import TokenCounter, guarded
+from agent_memory.tokens import guarded
 
 _RECENT: Final = 64  # entries read to find the note of the run before
-_MOST_PACES: Final = 1_000  # threads whose attempts are remembered
 
 
 class ConversationManager:
@@ -54,24 +54,19 @@ class ConversationManager:
         trigger_tokens: how many tokens the context may hold, tools and system prompt included;
             by default the `token_threshold` of the summarizer, if it has one above 0. Without
             either an object decides itself, and is asked as the thread grows.
-        token_counter: estimates tokens; by default a heuristic that errs high.
-        fallback: another summarizer that stands in when the first one fails.
-        summarizer_timeout: seconds a summarizer may take; None for no limit.
-        max_summary_tokens: a longer summary is cut in its middle; None for no limit.
-        max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
-            no limit.
-        on_summarizer_error: ``"log"``, or ``"raise"``: ``run.messages()`` raises after the
-            messages are stored.
-        on_event: told of each :class:`~agent_memory.events.Event`.
-        before_compaction: asked before the summarizer is; ``False`` vetoes.
         provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``:
             ``run.messages()`` gives what this provider accepts, see
             :func:`~agent_memory.providers.repair`; None for the messages as they are.
-        shared: whether ``run.messages()`` first reads what other writers stored, other runs of
-            the thread in this process among them.
+        fallback: another summarizer, asked when the first one fails.
+        on_event: an async or plain function, called with each
+            :class:`~agent_memory.events.Event`.
+        options: all options in one value; those given by name take precedence.
+        others: any other option of :class:`~agent_memory.summarizing.SummarizingOptions`. `shared`
+            says whether ``run.messages()`` first reads what other writers stored, other runs of
+            the thread in this process among them; by default it does.
 
     Raises:
-        InvalidRequestError: an argument is none of what is said above.
+        InvalidRequestError: an argument is out of its range or of another type.
     """
 
     def __init__(
@@ -79,59 +74,45 @@ class ConversationManager:
         storage: ChatStorage,
         summarizer: Summarizer | None = None,
         *,
-        trigger_at: int = 20,
-        keep_last: int = 2,
+        trigger_at: int = DEFAULT_TRIGGER_AT,
+        keep_last: int = DEFAULT_KEEP_LAST,
         trigger_tokens: int | None = None,
-        token_counter: TokenCounter | None = None,
-        fallback: Summarizer | None = None,
-        summarizer_timeout: float | None = 60.0,
-        max_summary_tokens: int | None = 8_000,
-        max_head_tokens: int | None = None,
-        on_summarizer_error: Literal["log", "raise"] = "log",
-        on_event: Callable[[Event], object] | None = None,
-        before_compaction: Callable[[CompactionRequest], object] | None = None,
         provider: Provider | None = None,
-        shared: bool = True,
+        fallback: Summarizer | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        options: SummarizingOptions | None = None,
+        **others: Unpack[OtherOptions],
     ) -> None:
         _check_storage(storage)
-        if on_summarizer_error not in ("log", "raise"):
-            raise InvalidRequestError(
-                f"on_summarizer_error must be 'log' or 'raise', not {on_summarizer_error!r}"
-            )
-        for name, given in (("summarizer", summarizer), ("fallback", fallback)):
-            if given is not None:
-                check_summarizer(given, name)
-        self._storage = storage
-        self._counter = guarded(token_counter)
-        self._strict = on_summarizer_error == "raise"
-        self._shared = shared
-        self._paces = Paces(_MOST_PACES)
-        hooks = Hooks(on_event, before_compaction)
-        if trigger_tokens is None:
+        if summarizer is not None:
+            check_summarizer(summarizer, "summarizer")
+        if trigger_tokens is None and (options is None or options.trigger_tokens is None):
             threshold = getattr(summarizer, "token_threshold", None)
             trigger_tokens = threshold if type(threshold) is int and threshold > 0 else None
-        trigger = Trigger(
-            trigger_at=trigger_at, keep_last=keep_last, trigger_tokens=trigger_tokens
-        )
-        limits = Limits(
-            summarizer_timeout=summarizer_timeout,
-            max_summary_tokens=max_summary_tokens,
-            max_head_tokens=max_head_tokens,
-        )
-        self._lock = threading.RLock()
-        present = None if provider is None else _repairing(provider)
-        self._reader = ViewReader(storage, self._lock, None, present)
-        self._tools: Summarizing | None = None
+        named = {
+            "trigger_at": trigger_at,
+            "keep_last": keep_last,
+            "trigger_tokens": trigger_tokens,
+            "provider": provider,
+            "fallback": fallback,
+            "on_event": on_event,
+        }
+        self._storage = storage
+        self._options = options = combine_options(options, named, others)
+        self._counter = guarded(options.token_counter)
+        # Of each thread it holds what its runs know of each other's attempts, and no view.
+        self._threads = Buffers(options.max_buffers)
+        self._loader = ViewLoader(storage, self._threads.lock, None, options.presenter())
+        self._compactor: Compactor | None = None
         if summarizer is not None:
-            maker = SummaryMaker(summarizer, fallback, trigger, limits, self._counter)
-            decides = isinstance(summarizer, SummarizerObject)
-            self._tools = self._made_with(maker, trigger, hooks, decides=decides)
-
-    def _made_with(
-        self, maker: SummaryMaker, trigger: Trigger, hooks: Hooks, *, decides: bool
-    ) -> Summarizing:
-        installer = SummaryInstaller(self._storage, self._lock, self._reader)
-        return Summarizing(maker, installer, self._reader, trigger, decides, hooks)
+            self._compactor = Compactor(
+                storage,
+                self._loader,
+                self._threads,
+                summarizer,
+                options=options,
+                counter=self._counter,
+            )
 
     @property
     def storage(self) -> ChatStorage:
@@ -168,43 +149,52 @@ class ConversationManager:
         if after_run_id is not None:
             key = await fork(self._storage, key, after_run_id, fork_session_id or new_id())
         await self._storage._ready()
-        buffer = Buffer(key)
+        attempts = self._threads.get_or_add(key)[0].attempts
+        buffer = Buffer(key, attempts=attempts, shares_attempts=True)
         recent = await self._load(buffer)
-        view = await self._reader.current(buffer, check=False)
-        run = OpenRun(run_id, _start_of(view, run_id))
+        view = await self._loader.current(buffer, check=False)
         records = await self._records(key, view, recent)
+        record = records[-1] if records else None
+        if self._compactor is not None and record is not None:
+            self._wait_after(attempts, record)
         counts = _counts(view, recent)
         return ConversationRun(
-            run_id,
+            OpenRun(run_id, _start_of(view, run_id)),
             buffer,
-            RunLog(self._storage, self._reader, buffer, counts, shared=self._shared),
+            RunLog(
+                self._storage,
+                self._loader,
+                buffer,
+                counts,
+                shared=self._options.shared is not False,
+            ),
             inherited(self._counter, view, recent, records),
-            self._summaries_of(key, run, records),
-            strict=self._strict,
+            loader=self._loader,
+            compactor=self._compactor,
+            record_id=None if record is None else record.id,
+            strict=self._options.on_summarizer_error == "raise",
         )
 
     async def _load(self, buffer: Buffer) -> LogSlice:
         """Load the view, and return the newest entries of the log."""
-        await self._reader.current(buffer, check=False)
+        await self._loader.current(buffer, check=False)
         recent = await self._storage._read(buffer.key, last=_RECENT)
         buffer.saved(recent)  # it may be newer than the view
         return recent
 
-    def _summaries_of(
-        self, key: ChatKey, run: OpenRun, records: Sequence[SummaryRecord]
-    ) -> MakeSummaries | None:
-        tools = self._tools
-        if tools is None:
-            return None
-        record = records[-1] if records else None
-        return lambda bill: RunSummaries(tools, run, self._paces.of(key), record, bill)
+    def _wait_after(self, attempts: Attempts, record: SummaryRecord) -> None:
+        """Have the thread grow after a summary that this process did not make itself."""
+        with self._threads.lock:
+            if attempts.record_id != record.id:
+                attempts.record_id = record.id
+                attempts.cooldown.summarized_run(record, self._options)
 
     async def _records(
         self, key: ChatKey, view: ChatView, recent: LogSlice
     ) -> list[SummaryRecord]:
         """Return the records since the newest note, or all, up to the one that is shown."""
         summaries = self._storage.summaries()
-        newest = await self._reader.newest_record(key) if view.record_id else None
+        newest = await self._loader.newest_record(key) if view.record_id else None
         if summaries is None or newest is None:
             return []
         noted = newest_note(recent.entries)
@@ -258,13 +248,6 @@ class ConversationManager:
                 log = self._storage.iter_log(key.user_id, key.session_id, key.agent_id)
                 total += total_usage([entry async for entry in log])
         return total
-
-
-def _repairing(
-    provider: Provider,
-) -> Callable[[list[ConversationMessage]], list[ConversationMessage]]:
-    repair([], provider)  # an unknown provider is told at once
-    return lambda messages: repair(messages, provider)
 
 
 def _start_of(view: ChatView, run_id: str) -> int:

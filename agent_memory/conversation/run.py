@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, cast
 
@@ -13,20 +13,18 @@ import attrs
 from agent_memory.conversation.notes import RunNote
 from agent_memory.conversation.occupancy import Occupancy
 from agent_memory.conversation.run_log import RunLog
-from agent_memory.conversation.run_summaries import RunSummaries
 from agent_memory.conversation.thread_counts import ThreadCounts
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.records import Note
+from agent_memory.records import Note, SummaryRecord
 from agent_memory.summarizing.buffers import Buffer
-from agent_memory.summarizing.chat_views import stored_but
+from agent_memory.summarizing.compaction import OpenRun
+from agent_memory.summarizing.compactor import Compactor, stored_but
+from agent_memory.summarizing.draft import RunContext
+from agent_memory.summarizing.loader import ViewLoader
 from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)
-
-
-MakeSummaries = Callable[[Callable[[Usage], None]], RunSummaries]
-"""Makes what summarizes for a run, given what is to be told of its cost."""
 
 
 class ConversationRun:
@@ -40,20 +38,23 @@ class ConversationRun:
 
     def __init__(
         self,
-        run_id: str,
+        run: OpenRun,
         buffer: Buffer,
         log: RunLog,
         occupancy: Occupancy,
-        make_summaries: MakeSummaries | None,
         *,
+        loader: ViewLoader,
+        compactor: Compactor | None,
+        record_id: str | None,
         strict: bool,
     ) -> None:
-        self._id = run_id
+        self._run = run
         self._buffer = buffer
         self._log = log
         self._occupancy = occupancy
-        bill = self.record_auxiliary_usage
-        self._summaries = None if make_summaries is None else make_summaries(bill)
+        self._loader = loader
+        self._compactor = compactor
+        self._record_id = record_id
         self._strict = strict
         self._added: dict[str, ConversationMessage] = {}
         self._usage = self._unnoted = Usage()
@@ -70,7 +71,7 @@ class ConversationRun:
     @property
     def id(self) -> str:
         """The run id that its messages carry."""
-        return self._id
+        return self._run.id
 
     @property
     def key(self) -> ChatKey:
@@ -201,15 +202,43 @@ class ConversationRun:
         await self._log.store()
         async with self._asking:
             self._count(await self._log.view(check=True))
-            failure = None
-            if self._summaries is not None:
-                failure = await self._summaries.ask(self._buffer, self._occupancy)
+            failure = await self._summarize()
             if failure is not None and self._strict:
                 raise stored_but(failure) from failure
             view = await self._log.view(check=False)
             self._counted_as = self._counted_as[0], self._buffer.generation
             self._count(view)
             return view.newest(None)
+
+    async def _summarize(self) -> Exception | None:
+        """Have the older part of the view summarized if it is time; return what failed."""
+        if self._compactor is None:
+            return None
+        await self._take_over()
+        context = RunContext(
+            run=self._run,
+            tokens=self._occupancy.tokens,
+            bill=self.record_auxiliary_usage,
+            summarized=self._summarized,
+        )
+        return await self._compactor.summarize_run(self._buffer, context)
+
+    async def _take_over(self) -> None:
+        """Show the summary that another run of the thread has made meanwhile."""
+        installed = self._buffer.attempts.record_id
+        if installed in (None, self._record_id):
+            return
+        self._record_id = installed
+        self._buffer.reset()
+        view = await self._loader.current(self._buffer, check=False)
+        record = await self._loader.newest_record(self.key)
+        if record is not None and record.id == view.record_id:
+            self._occupancy.summarize(record)
+
+    def _summarized(self, record: SummaryRecord) -> int:
+        self._record_id = record.id
+        self._occupancy.summarize(record)
+        return self._occupancy.tokens
 
     def _count(self, view: ChatView) -> None:
         """Count what others did to the thread."""
@@ -234,8 +263,8 @@ class ConversationRun:
             StorageError: it could not be stored; calling again is safe.
         """
         await self._log.store(self._make_note)
-        if self._summaries is not None:
-            await self._summaries.write_unsaved(self._buffer)
+        if self._compactor is not None:
+            await self._compactor.write_unsaved(self._buffer)
 
     def _make_note(self, position: int, counts: ThreadCounts | None) -> Note | None:
         tokens, unnoted = self.context_tokens, self._unnoted

@@ -11,7 +11,7 @@ from agent_memory.messages import ConversationMessage
 from agent_memory.records import Entry, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing.buffers import Buffer
-from agent_memory.summarizing.loader import ViewReader
+from agent_memory.summarizing.loader import ViewLoader
 from agent_memory.summarizing.view import ChatView
 
 MakeNote = Callable[[int, ThreadCounts | None], Note | None]
@@ -23,7 +23,7 @@ class RunLog:
 
     Args:
         storage: the store.
-        reader: keeps the view up to date.
+        loader: keeps the view up to date.
         buffer: holds the view, which is loaded.
         counts: of the thread up to the view's end; None if they are not known.
         shared: whether other writers' entries are looked for before the view is shown.
@@ -35,14 +35,14 @@ class RunLog:
     def __init__(
         self,
         storage: ChatStorage,
-        reader: ViewReader,
+        loader: ViewLoader,
         buffer: Buffer,
         counts: ThreadCounts | None,
         *,
         shared: bool,
     ) -> None:
         self._storage = storage
-        self._reader = reader
+        self._loader = loader
         self._buffer = buffer
         self._counts = counts
         self._counted = 0 if buffer.view is None else buffer.view.last
@@ -58,7 +58,7 @@ class RunLog:
         Args:
             check: look for what other writers have stored, where there may be any.
         """
-        return await self._reader.current(self._buffer, check=check and self._shared)
+        return await self._loader.current(self._buffer, check=check and self._shared)
 
     async def store(self, make_note: MakeNote | None = None) -> None:
         """Store in one step what is pending, and a note behind it if one is made.

@@ -1,11 +1,12 @@
 """``SummarizingChatStorage`` and its parts.
 
-:mod:`.storage` is the wrapper; :mod:`.chat_views` keeps the views of activated chats, each in a
-buffer of :mod:`.buffers`; :mod:`.loader` brings a view up to what the log holds;
-:mod:`.compactor` says when a chat is compacted, :mod:`.draft` what of it becomes a
-summary, :mod:`.summary_installer` puts that into the store and the view.
+:mod:`.storage` is the wrapper and :mod:`.options` what it can be told; :mod:`.buffers` holds the
+views of activated chats; :mod:`.loader` brings a view up to what the log holds;
+:mod:`.compactor` decides when a chat is summarized and installs the summary, for the wrapper and
+for conversations; :mod:`.draft` asks the summarizer. :mod:`.view` and :mod:`.compaction` are pure.
 """
 
+from agent_memory.summarizing.options import SummarizingOptions
 from agent_memory.summarizing.storage import SummarizingChatStorage
 
-__all__ = ["SummarizingChatStorage"]
+__all__ = ["SummarizingChatStorage", "SummarizingOptions"]

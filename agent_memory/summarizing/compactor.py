@@ -1,12 +1,20 @@
-"""When views are compacted: single flight, back-off, bounds, and what is told of it."""
+"""When a chat is summarized, and how its summary gets into the store and the view.
+
+One attempt goes through the same steps for a storage and for a run of a conversation: decide
+that it is due, begin as the only one of the chat, ask, check the answer, swap the chat's summary
+record, splice the view, wait for growth, and notify the application.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import logging
 import time
-from functools import partial
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TypeVar
 
+from agent_memory.errors import CorruptedRecordError, StorageError, SummarizerError
 from agent_memory.events import (
     Compacted,
     CompactionFailed,
@@ -15,54 +23,56 @@ from agent_memory.events import (
     Event,
 )
 from agent_memory.records import SummaryRecord
-from agent_memory.storage._engine.fair_share import paced
-from agent_memory.summarizing.buffers import Buffer, Buffers, Flight
+from agent_memory.storage._engine.fair_share import run_fairly
+from agent_memory.storage._engine.shared_task import SharedTask
+from agent_memory.storage.base import ChatStorage
+from agent_memory.summarizers.base import Summarizer, SummarizerObject
+from agent_memory.summarizing.buffers import Attempts, Buffer, Buffers
 from agent_memory.summarizing.compaction import Snapshot
-from agent_memory.summarizing.draft import (
-    Proposal,
-    Request,
-    SummaryMaker,
-)
-from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.options import Limits, Trigger, quarter
-from agent_memory.summarizing.slots import Slots
-from agent_memory.summarizing.summary_installer import SummaryInstaller
+from agent_memory.summarizing.draft import Draft, Drafter, Request, RunContext
+from agent_memory.summarizing.loader import ViewLoader
+from agent_memory.summarizing.options import SummarizingOptions
 from agent_memory.summarizing.view import ChatView
 from agent_memory.telemetry import Attributes, span
+from agent_memory.tokens import TokenCounter
 
 _log = logging.getLogger(__name__)
+A = TypeVar("A")
 
 
 class Compactor:
-    """Compacts the views of buffers, one summarizer call per chat at a time.
+    """Summarizes the chats of buffers, one summarizer call per chat at a time.
 
     Args:
+        storage: its summary store keeps the records.
+        loader: reads a view again when another worker's summary is adopted.
         buffers: whose lock guards what is changed; it is never held while anything is awaited.
-        trigger: when a view is compacted.
-        limits: how many at once.
-        maker: makes summaries.
-        installer: puts them into the view and the store.
-        hooks: asked before, and told afterwards.
+        summarizer: what is asked for summaries.
+        options: when, and within which bounds.
+        counter: counts tokens.
     """
 
     def __init__(
         self,
+        storage: ChatStorage,
+        loader: ViewLoader,
         buffers: Buffers,
-        trigger: Trigger,
-        limits: Limits,
+        summarizer: Summarizer,
         *,
-        maker: SummaryMaker,
-        installer: SummaryInstaller,
-        hooks: Hooks,
+        options: SummarizingOptions,
+        counter: TokenCounter,
     ) -> None:
+        self._storage = storage
+        self._loader = loader
         self._buffers = buffers
-        self._trigger = trigger
-        self._maker = maker
-        self._installer = installer
-        self._hooks = hooks
-        self._slots = Slots(limits.max_concurrent_summaries)
+        self._options = options
+        self._drafter = Drafter(summarizer, options, counter)
+        # Without a limit of tokens an object decides itself when a conversation is long.
+        self._decides = isinstance(summarizer, SummarizerObject)
 
-    def start_if_due(self, buffer: Buffer) -> Flight | None:
+    # ------------------------------------------------------------------ when: by a chat's view
+
+    def start_if_due(self, buffer: Buffer) -> SharedTask[Exception] | None:
         """Start a compaction in a task of its own and return it; None if none is due.
 
         The task outlives whoever waits for it: a caller's cancellation does not end it.
@@ -76,149 +86,375 @@ class Compactor:
         with self._buffers.lock:
             return self._due(buffer) is not None
 
+    def start_now(self, buffer: Buffer) -> SharedTask[Exception] | None:
+        """Start a compaction that was asked for, due or not; None if one is under way."""
+        with self._buffers.lock:
+            return self._start(buffer, "manual") if self._may_start(buffer) else None
+
     def _due(self, buffer: Buffer) -> str | None:
         view = buffer.view
         if view is None or not self._may_start(buffer):
             return None
-        reasons = self._trigger.exceeded(view.size, view.tokens)
+        reasons = self._options.exceeded(view.size, view.tokens)
         if not reasons:
             buffer.attempted = True
             return None
-        reason = buffer.pace.chosen(reasons, view.last, view.tokens)
-        if reason is None or (view.is_open and self._trigger.waits_for(*view.closed)):
+        reason = buffer.attempts.cooldown.first_ready(reasons, view.last, view.tokens)
+        if reason is None or (view.is_open and self._options.waits_for_exchange(*view.closed)):
             return None
-        return reason if self._maker.is_worth_it(view, reason) else None
-
-    def start_now(self, buffer: Buffer) -> Flight | None:
-        """Start a compaction that was asked for, due or not; None if one is under way."""
-        with self._buffers.lock:
-            if not self._may_start(buffer):
-                return None
-            return self._start(buffer, "manual")
+        return reason if self._drafter.is_worth_it(view, reason) else None
 
     def _may_start(self, buffer: Buffer) -> bool:
-        if buffer.flight is not None and buffer.flight.is_dead:
-            self._abandon(buffer, buffer.flight)
+        self._leave_abandoned(buffer.attempts)
         return buffer.is_idle and self._buffers.is_held(buffer)
 
-    def _abandon(self, buffer: Buffer, flight: Flight) -> None:
-        """Go on without a compaction whose loop does not run: others may begin one."""
-        buffer.pace.abandoned(self._trigger, self._trigger.trigger_tokens)
-        buffer.end_flight(flight, None)
+    def _leave_abandoned(self, attempts: Attempts) -> None:
+        """Go on without an attempt whose loop does not run: others may begin one."""
+        if attempts.task is not None and attempts.task.is_abandoned:
+            attempts.cooldown.abandoned(self._options)
+            attempts.end(attempts.task)
 
-    def _start(self, buffer: Buffer, reason: str) -> Flight:
-        flight = buffer.flight = Flight()
-        flight.task = asyncio.create_task(self._fly(buffer, flight, reason))
-        flight.task.add_done_callback(partial(self._land, buffer, flight))
-        return flight
+    def _start(self, buffer: Buffer, reason: str) -> SharedTask[Exception]:
+        async def work(task: SharedTask[Exception]) -> None:
+            error = await self._attempt(buffer, task, reason)
+            with self._buffers.lock:
+                buffer.attempts.end(task, error)
+            self._buffers.shrink()
 
-    def _land(self, buffer: Buffer, flight: Flight, task: asyncio.Task[None]) -> None:
-        """End a flight whose task was cancelled, perhaps before it began."""
+        def cancelled(task: SharedTask[Exception]) -> None:
+            with self._buffers.lock:
+                if buffer.attempts.task is task:
+                    buffer.attempts.cooldown.abandoned(self._options)
+                    # Where one ``asyncio.run`` follows another nothing behind a fetch ends.
+                    buffer.attempted = False
+                buffer.attempts.end(task)
+
+        task = buffer.attempts.task = SharedTask[Exception].start(work, when_cancelled=cancelled)
+        return task
+
+    # ---------------------------------------------------------- when: by the context of a run
+
+    async def summarize_run(self, buffer: Buffer, context: RunContext) -> Exception | None:
+        """Summarize the older part of a run's view if it is time, in the caller's task.
+
+        Args:
+            buffer: of the run; it shares its attempts with the other runs of the thread.
+            context: the run.
+
+        Returns:
+            The error of a failed attempt.
+        """
+        view, attempts = buffer.view, buffer.attempts
+        if view is None or not self._is_free(attempts):
+            return None
+        reasons = self._reasons(view, context)
+        if not reasons:
+            return None
+        snapshot = self._drafter.snapshot(view)
+        tokens = await run_fairly(
+            len(snapshot.tail), lambda: self._drafter.tokens(snapshot.history)
+        )
+        reason = attempts.cooldown.first_ready(reasons, view.size, tokens)
+        if reason is None or not self._may_cut(snapshot, view, reason, context):
+            return None
         with self._buffers.lock:
-            if buffer.flight is flight and task.cancelled():
-                buffer.pace.abandoned(self._trigger, self._trigger.trigger_tokens)
-                # In a program of one ``asyncio.run`` after another nothing behind a fetch ends.
-                buffer.attempted = False
-            buffer.end_flight(flight, None)
+            if buffer.view is not view or not self._is_free(attempts):
+                return None  # another task came first
+            task = attempts.task = SharedTask[Exception]()
+        attempts.cooldown.begin(view.size, tokens)
+        try:
+            return await self._attempt(buffer, task, reason, context)
+        finally:
+            attempts.end(task)
 
-    async def _fly(self, buffer: Buffer, flight: Flight, reason: str) -> None:
-        started = time.monotonic()
-        error: Exception | None = None
+    def _is_free(self, attempts: Attempts) -> bool:
+        with self._buffers.lock:
+            self._leave_abandoned(attempts)
+            return not attempts.is_busy
+
+    def _reasons(self, view: ChatView, context: RunContext) -> list[str]:
+        """Why the summarizer may be asked now; empty if the context is within its limit."""
+        options = self._options
+        if options.trigger_tokens is None:
+            return ["context"] if self._decides else options.exceeded(view.size, 0)
+        due = ["context"] if context.tokens > options.trigger_tokens else []
+        too_many = not self._decides and "trigger_at" in options.exceeded(view.size, 0)
+        return [*due, "trigger_at"] if too_many else due
+
+    def _may_cut(
+        self, snapshot: Snapshot, view: ChatView, reason: str, context: RunContext
+    ) -> bool:
+        """Whether something before the run, or of one that is long, may be summarized."""
+        if not self._drafter.is_worth_it(view, reason):
+            return False
+        own = snapshot.given_after(context.run.start)
+        if len(own) < len(snapshot.given_from(0)):
+            return True
+        divides = self._drafter.divides(snapshot, context.run, context.tokens)
+        return snapshot.is_cuttable and divides
+
+    # -------------------------------------------------------------------------------- attempt
+
+    async def _attempt(
+        self,
+        buffer: Buffer,
+        task: SharedTask[Exception],
+        reason: str,
+        context: RunContext | None = None,
+    ) -> Exception | None:
+        """Ask, check, store, show, and notify; return the error of a failed attempt."""
+        started, error = time.monotonic(), None
         try:
             with span("compact", buffer.key) as attributes:
                 attributes["agent_memory.compaction.trigger"] = reason
-                event = await self._compact(buffer, flight, reason, started)
+                event = await self._compact(buffer, task, reason, context, started)
                 attributes.update(_outcome(event))
         except Exception as failure:  # noqa: BLE001  whatever it is, the chat goes on
-            error, event = failure, self._failed(buffer, flight, failure, started)
-        buffer.attempted = True  # who is told may fetch the chat, and must not wait for us
-        await self._hooks.emit(event)
-        with self._buffers.lock:
-            buffer.end_flight(flight, error)
-        self._buffers.shrink()
+            error = failure
+            event = self._failed(buffer, task, failure, started)
+        buffer.attempted = True  # on_event may fetch the chat, and must not wait for us
+        waits = isinstance(event, CompactionSkipped) and event.reason == "not_yet"
+        if context is None or not waits:
+            await notify(self._options, event)
+        return error
 
-    async def _compact(self, buffer: Buffer, flight: Flight, reason: str, started: float) -> Event:
-        async with self._slots.slot():
+    async def _compact(
+        self,
+        buffer: Buffer,
+        task: SharedTask[Exception],
+        reason: str,
+        context: RunContext | None,
+        started: float,
+    ) -> Event:
+        async with nullcontext() if context else self._buffers.summaries.slot():
             with self._buffers.lock:
-                view, generation = buffer.view, buffer.generation
-                if view is None or buffer.flight is not flight:
-                    return self._skipped(buffer, flight, "superseded", started)
-                snapshot = self._maker.snapshot(view)
-                buffer.pace.begin(view.last, view.tokens)
-            proposal = await self._propose(buffer, view, snapshot, reason)
-            if isinstance(proposal, str):
-                return self._skipped(buffer, flight, proposal, started)
-            installed = await self._installer.install(
-                buffer, generation, proposal, started, flight=flight
-            )
+                view, attempts = buffer.view, buffer.attempts
+                if view is None or attempts.task is not task:
+                    return self._skipped(buffer, task, "superseded", context, started)
+                snapshot = self._drafter.snapshot(view)
+                request = Request(view, buffer.generation, snapshot, reason, context, started)
+                if context is None:
+                    attempts.cooldown.begin(view.last, view.tokens)
+            draft = await self._draft(buffer, request)
+            if isinstance(draft, str):
+                return self._skipped(buffer, task, draft, context, started)
+            installed = await self._install(buffer, task, request, draft)
             if installed is None:
-                return self._skipped(buffer, flight, "superseded", started)
-            self._installed(buffer, installed.record)
+                return self._skipped(buffer, task, "superseded", context, started)
+            self._installed(buffer, installed.record, context)
             return installed
 
-    def _installed(self, buffer: Buffer, record: SummaryRecord) -> None:
+    async def _draft(self, buffer: Buffer, request: Request) -> Draft | str:
+        snapshot = request.snapshot
+        history = await run_fairly(len(snapshot.tail), lambda: tuple(snapshot.history))
+        asked = CompactionRequest(key=buffer.key, reason=request.reason, history=history)
+        if not await _is_allowed(self._options, asked):
+            return "vetoed"
+        return await self._drafter.draft(buffer.key, buffer.attempts, request)
+
+    # ---------------------------------------------------------------------------- afterwards
+
+    def _installed(
+        self, buffer: Buffer, record: SummaryRecord, context: RunContext | None
+    ) -> None:
         """Note how much has to come until the next summary; warn if the view is long even so."""
         with self._buffers.lock:
-            view, trigger = buffer.view, self._trigger
-            if view is None:
-                return
-            wait = 0 if trigger.has_room(view.size, len(view.block)) else trigger.messages
-            token_wait = quarter(trigger.trigger_tokens)
-            if token_wait is not None and view.tokens <= 2 * token_wait:
-                token_wait = 0
-            buffer.pace.summarized(view.tokens, wait, token_wait)
-            if trigger.exceeded(record.messages_after, record.tokens_after):
-                self._warn(buffer, "still_over")
-
-    def _warn(self, buffer: Buffer, reason: str) -> None:
-        view = buffer.view
-        if view is not None and self._trigger.exceeded(view.size, view.tokens):
-            buffer.overdue.tell(buffer.key, reason, view.size, view.tokens)
-
-    async def _propose(
-        self, buffer: Buffer, view: ChatView, snapshot: Snapshot, reason: str
-    ) -> Proposal | str:
-        history = await paced(len(snapshot.tail), lambda: tuple(snapshot.history))
-        request = CompactionRequest(key=buffer.key, reason=reason, history=history)
-        if not await self._hooks.allows(request):
-            return "vetoed"
-        asked = Request(view=view, snapshot=snapshot, reason=reason)
-        return await self._maker.propose(buffer, asked)
+            view, attempts, options = buffer.view, buffer.attempts, self._options
+            attempts.record_id = record.id
+            if context is not None:
+                attempts.cooldown.summarized_run(record, options)
+                tokens, limit = context.summarized(record), options.trigger_tokens
+                if limit is not None and tokens > limit:
+                    self._warn(buffer, "still_over", tokens)
+            elif view is not None:
+                attempts.cooldown.summarized_view(view.size, view.tokens, len(view.block), options)
+                if options.exceeded(record.messages_after, record.tokens_after):
+                    self._warn_if_over(buffer, "still_over")
 
     def _skipped(
-        self, buffer: Buffer, flight: Flight, reason: str, started: float
+        self,
+        buffer: Buffer,
+        task: SharedTask[Exception],
+        reason: str,
+        context: RunContext | None,
+        started: float,
     ) -> CompactionSkipped:
         with self._buffers.lock:
-            if buffer.flight is flight:
-                limit = self._trigger.trigger_tokens
-                if reason == "more_tokens":
-                    buffer.pace.failed(self._trigger, limit)
+            attempts, options = buffer.attempts, self._options
+            if attempts.task is task:
+                on_its_own = self._decides and options.trigger_tokens is None
+                if context is None:
+                    attempts.cooldown.skipped(reason, options)
+                    self._warn_if_over(buffer, reason)
+                elif on_its_own and reason == "nothing_to_gain":
+                    # An application's own: it may have an answer for one pair more.
+                    attempts.cooldown.skipped("not_yet", options)
                 else:
-                    buffer.pace.skipped(reason, self._trigger, limit)
-                self._warn(buffer, reason)
+                    attempts.cooldown.skipped(reason, options)
+                    if not on_its_own:
+                        self._warn(buffer, reason, context.tokens)
             return CompactionSkipped(
                 key=buffer.key,
                 reason=reason,
                 messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=buffer.pace.wait,
+                retry_after=attempts.cooldown.wait,
                 duration=time.monotonic() - started,
             )
 
     def _failed(
-        self, buffer: Buffer, flight: Flight, error: Exception, started: float
+        self, buffer: Buffer, task: SharedTask[Exception], error: Exception, started: float
     ) -> CompactionFailed:
-        # As text: who keeps the log record would keep the error's frames, and its loop.
+        # As text: a log record that is kept would keep the error's frames, and its loop.
         _log.warning("no new summary of %s; its messages are stored: %s", buffer.key, str(error))
         with self._buffers.lock:
-            if buffer.flight is flight:
-                buffer.pace.failed(self._trigger, self._trigger.trigger_tokens)
+            attempts = buffer.attempts
+            if attempts.task is task:
+                attempts.cooldown.failed(self._options)
             return CompactionFailed(
                 key=buffer.key,
                 error=error,
                 messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=buffer.pace.wait,
+                retry_after=attempts.cooldown.wait,
                 duration=time.monotonic() - started,
             )
+
+    def _warn_if_over(self, buffer: Buffer, reason: str) -> None:
+        view = buffer.view
+        if view is not None and self._options.exceeded(view.size, view.tokens):
+            self._warn(buffer, reason, view.tokens)
+
+    def _warn(self, buffer: Buffer, reason: str, tokens: int) -> None:
+        if buffer.view is not None:
+            buffer.attempts.overdue.warn(buffer.key, reason, buffer.view.size, tokens)
+
+    # ---------------------------------------------------------------------- store and splice
+
+    async def _install(
+        self, buffer: Buffer, task: SharedTask[Exception], request: Request, draft: Draft
+    ) -> Compacted | None:
+        """Store the record, then replace the prefix of the view that it was made from.
+
+        Returns:
+            What happened; None when the chat was deleted, trimmed or read again meanwhile, or
+            when another attempt took the place of this one.
+        """
+        record, view = draft.record, request.view
+        if buffer.attempts.task is not task:
+            return None  # its loop had stopped, and somebody went on without it
+        written = await self._write(buffer, record)
+        if written is False:
+            adopted = await self._adopt(buffer, request.generation, record)
+            if adopted is not None:
+                return _compacted(buffer, request, draft, adopted)
+        with self._buffers.lock:
+            if buffer.generation != request.generation or buffer.view is not view:
+                return None
+            if buffer.attempts.task is not task:
+                return None
+            stored_id = record.id if written else view.record_id
+            view.splice(request.snapshot, draft.compaction, stored_id)
+            buffer.unsaved = record if written is None else None
+        return _compacted(buffer, request, draft, record)
+
+    async def _write(self, buffer: Buffer, record: SummaryRecord) -> bool | None:
+        """Write a record.
+
+        Returns:
+            True if it is the newest now; False if another is, or if the chat was cut; None if
+            it could not be written, or there is nowhere to write it.
+        """
+        summaries = self._storage.summaries()
+        if summaries is None:
+            return None
+        try:
+            return await summaries.save_summary(buffer.key, record, replaces=record.replaces)
+        except StorageError as error:
+            _log.warning("summary of %s not stored yet: %s", buffer.key, error)
+            return None
+
+    async def write_unsaved(self, buffer: Buffer) -> None:
+        """Try once more to write a record that could not be written."""
+        record, view = buffer.unsaved, buffer.view
+        if record is None or view is None or self._storage.summaries() is None:
+            return
+        written = await self._write(buffer, record)
+        with self._buffers.lock:
+            if buffer.unsaved is record and written is not None:
+                buffer.unsaved = None
+                if written and buffer.view is view:
+                    view.record_id = record.id
+
+    async def _adopt(
+        self, buffer: Buffer, generation: int, record: SummaryRecord
+    ) -> SummaryRecord | None:
+        """Take over the record that won; None if there is none that fits the log."""
+        newest = await self._loader.newest_record(buffer.key)
+        if newest is None and record.replaces is not None and await self._has_none(buffer):
+            # Another worker forgot the summaries, to have the view made from the raw log.
+            with self._buffers.lock:
+                if buffer.generation == generation:
+                    buffer.reset()
+        if newest is None or newest.id == record.replaces:
+            # Not another record won: the chat was cut, which this notices.
+            await self._loader.current(buffer, check=True)
+            return None
+        with self._buffers.lock:
+            if buffer.generation == generation:
+                buffer.reset()
+        view = await self._loader.current(buffer, check=False)
+        return newest if view.record_id == newest.id else None
+
+    async def _has_none(self, buffer: Buffer) -> bool:
+        summaries = self._storage.summaries()
+        try:
+            return summaries is not None and await summaries.load_summary(buffer.key) is None
+        except CorruptedRecordError:
+            return False  # there is one, of a newer version perhaps
+
+
+def stored_but(error: Exception) -> SummarizerError:
+    """The error of a save whose message is stored and whose summary failed."""
+    text = f"the messages are stored, but not summarized: {error}"
+    try:
+        return type(error)(text) if isinstance(error, SummarizerError) else SummarizerError(text)
+    except TypeError:  # an application's own error takes other arguments
+        return SummarizerError(text)
+
+
+async def notify(options: SummarizingOptions, event: Event) -> None:
+    """Call ``on_event``; what it raises is logged."""
+    if options.on_event is not None:
+        await _call("on_event", options.on_event, event)
+
+
+async def _is_allowed(options: SummarizingOptions, request: CompactionRequest) -> bool:
+    """Whether ``before_compaction`` allows it, as it does where it fails."""
+    if options.before_compaction is None:
+        return True
+    answer = await _call("before_compaction", options.before_compaction, request)
+    return answer is not False
+
+
+async def _call(name: str, function: Callable[[A], object], argument: A) -> object:
+    try:
+        result = function(argument)
+        return await result if inspect.isawaitable(result) else result
+    except Exception:  # noqa: BLE001  foreign code; a chat never fails for who watches it
+        _log.exception("%s failed at %s", name, type(argument).__name__)
+        return None
+
+
+def _compacted(buffer: Buffer, request: Request, draft: Draft, shown: SummaryRecord) -> Compacted:
+    return Compacted(
+        key=buffer.key,
+        record=shown,
+        messages_before=draft.record.messages_before,
+        messages_after=shown.messages_after,
+        clipped=draft.clipped,
+        unpinned=len(request.snapshot.demoted),
+        adopted=shown is not draft.record,
+        duration=time.monotonic() - request.started,
+    )
 
 
 def _outcome(event: Event) -> Attributes:

@@ -1,8 +1,9 @@
-"""Asking a summarizer, and turning its answer into a summary that may be installed."""
+"""Asking a summarizer for the draft of a summary, and checking what it answers."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final
@@ -11,9 +12,9 @@ import attrs
 
 from agent_memory.clipping import clip_summary
 from agent_memory.errors import InvalidSummaryError, SummarizerError
-from agent_memory.messages import ConversationMessage, Usage
+from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.records import Covered, SummaryRecord
-from agent_memory.storage._engine.fair_share import paced
+from agent_memory.storage._engine.fair_share import run_fairly
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
@@ -22,10 +23,10 @@ from agent_memory.summarizers.base import (
     summarizer_name,
 )
 from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
-from agent_memory.summarizing.buffers import Buffer
+from agent_memory.summarizing.buffers import Attempts
 from agent_memory.summarizing.compaction import Compaction, OpenRun, Snapshot
-from agent_memory.summarizing.options import Limits, Trigger
-from agent_memory.summarizing.summarizer_task import SummarizerCall
+from agent_memory.summarizing.options import SummarizingOptions
+from agent_memory.summarizing.summarizer_task import SummarizerTask
 from agent_memory.summarizing.view import ChatView
 from agent_memory.tokens import TokenCounter
 
@@ -34,44 +35,73 @@ _log = logging.getLogger(__name__)
 _HEADING: Final = 64  # tokens; what a summary may take beside what it says
 
 
-@attrs.frozen
-class Proposal:
-    """A summary that may be installed.
+@attrs.frozen(kw_only=True)
+class RunContext:
+    """What a run in progress adds to an attempt.
 
     Args:
-        view: the view it was made from.
-        snapshot: what the summarizer was given.
-        compaction: what the view becomes.
-        record: what is stored of it.
-        clipped: whether it was too long and has been cut.
+        run: the run. It stays whole, unless it exceeds the limit by itself.
+        tokens: how full the model's context is.
+        bill: called with the cost of each answer and each failure, whatever comes of it.
+        summarized: called with the record that the view shows afterwards; returns how full the
+            context is then.
     """
 
-    view: ChatView
-    snapshot: Snapshot
-    compaction: Compaction
-    record: SummaryRecord
-    clipped: bool
+    run: OpenRun
+    tokens: int
+    bill: Callable[[Usage], object]
+    summarized: Callable[[SummaryRecord], int]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Request:
     """What a summarizer is asked for.
 
     Args:
         view: what the snapshot was taken of.
+        generation: the buffer's at that moment.
         snapshot: what the summarizer is given.
         reason: why it is asked.
-        context_tokens: how full the model's context is; None for an estimate of the history.
-        run: the run in progress; None where there are no runs.
-        bill: told what each answer and each failure cost, whatever comes of it.
+        context: the run in progress; None where there are no runs.
+        started: when the attempt began.
     """
 
     view: ChatView
+    generation: int
     snapshot: Snapshot
     reason: str
-    context_tokens: int | None = None
-    run: OpenRun | None = None
-    bill: Callable[[Usage], object] = lambda _usage: None
+    context: RunContext | None = None
+    started: float = attrs.field(factory=time.monotonic)
+
+    @property
+    def run(self) -> OpenRun | None:
+        """The run in progress."""
+        return None if self.context is None else self.context.run
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How full the model's context is; None for an estimate of the history."""
+        return None if self.context is None else self.context.tokens
+
+    def bill(self, usage: Usage) -> None:
+        """Pass on what an answer or a failure cost."""
+        if self.context is not None:
+            self.context.bill(usage)
+
+
+@attrs.frozen
+class Draft:
+    """A summary that may be installed.
+
+    Args:
+        compaction: what the view becomes.
+        record: what is stored of it.
+        clipped: whether it was too long and has been cut.
+    """
+
+    compaction: Compaction
+    record: SummaryRecord
+    clipped: bool
 
 
 @attrs.frozen
@@ -84,35 +114,26 @@ class _Answer:
     is_result: bool = False
 
 
-class SummaryMaker:
-    """Makes proposals.
+class Drafter:
+    """Makes drafts of summaries.
 
     Args:
         summarizer: what is asked.
-        fallback: what is asked when it fails, or None.
-        trigger: how much to keep.
-        limits: how long it may take and how long a summary may be.
+        options: how much to keep, how long it may take, and what is asked when it fails.
         counter: counts tokens.
     """
 
     def __init__(
-        self,
-        summarizer: Summarizer,
-        fallback: Summarizer | None,
-        trigger: Trigger,
-        limits: Limits,
-        counter: TokenCounter,
+        self, summarizer: Summarizer, options: SummarizingOptions, counter: TokenCounter
     ) -> None:
         self._summarizer = summarizer
-        self._fallback = fallback
-        self._trigger = trigger
-        self._limits = limits
+        self._options = options
         self._counter = counter
 
     def snapshot(self, view: ChatView) -> Snapshot:
         """Return what a summarizer may be given of the view now."""
         return view.snapshot(
-            max_head_tokens=self._limits.max_head_tokens, count=self._counter.count
+            max_head_tokens=self._options.max_head_tokens, count=self._counter.count
         )
 
     def is_worth_it(self, view: ChatView, reason: str) -> bool:
@@ -121,30 +142,31 @@ class SummaryMaker:
             return True
         history = self.snapshot(view).history
         if reason == "trigger_at":
-            return len(history) > self._trigger.messages
-        return self._tokens(history) > (self._trigger.trigger_tokens or 0)
+            return len(history) > self._options.trigger_messages
+        return self.tokens(history) > (self._options.trigger_tokens or 0)
 
-    async def propose(self, buffer: Buffer, request: Request) -> Proposal | str:
-        """Return a proposal, or why there is none.
+    async def draft(self, key: ChatKey, attempts: Attempts, request: Request) -> Draft | str:
+        """Return a draft, or why there is none.
 
         Args:
-            buffer: whose call it becomes.
+            key: of the chat.
+            attempts: to which the call of a summarizer belongs.
             request: what is asked for.
 
         Returns:
-            A proposal, or ``"not_yet"``, ``"nothing_to_gain"``, ``"more_tokens"`` or
+            A draft, or ``"not_yet"``, ``"nothing_to_gain"``, ``"more_tokens"`` or
             ``"refused"``.
 
         Raises:
             SummarizerError: the summarizer, and the fallback if there is one, failed.
         """
         try:
-            return await self._propose(buffer, request, self._summarizer)
+            return await self._draft(attempts, request, self._summarizer)
         except SummarizerError as error:
-            if self._fallback is None:
+            if self._options.fallback is None:
                 raise
-            _log.warning("the fallback summarizes %s: %s", buffer.key, str(error))
-            return await self._propose(buffer, request, self._fallback)
+            _log.warning("the fallback summarizes %s: %s", key, str(error))
+            return await self._draft(attempts, request, self._options.fallback)
 
     # ------------------------------------------------------------------ how much may be kept
 
@@ -158,8 +180,8 @@ class SummaryMaker:
             return None
         history = snapshot.history
         sums = list(accumulate(map(self._counter.count, reversed(history)), initial=0))
-        max_messages: int | None = self._trigger.messages
-        max_tokens = self._trigger.trigger_tokens
+        max_messages: int | None = self._options.trigger_messages
+        max_tokens = self._options.trigger_tokens
         if run is not None:
             # In a conversation tokens alone matter, where their limit is known.
             fixed = max(0, (request.context_tokens or 0) - sums[-1])
@@ -187,7 +209,7 @@ class SummaryMaker:
             request: what is asked for.
             is_result: whether a :class:`SummaryResult` answers it.
         """
-        pairs = 2 * self._trigger.keep_last if is_result else 0
+        pairs = 2 * self._options.keep_last if is_result else 0
         if request.run is None:
             return pairs
         own = len(request.snapshot.given_after(request.run.start))
@@ -196,41 +218,45 @@ class SummaryMaker:
 
     def divides(self, snapshot: Snapshot, run: OpenRun, context_tokens: int | None) -> bool:
         """Whether a run in progress exceeds the trigger by itself, with a summary before it."""
-        own, limit = snapshot.given_after(run.start), self._trigger.trigger_tokens
+        own, limit = snapshot.given_after(run.start), self._options.trigger_tokens
         if limit is None:
-            return len(snapshot.block) + len(own) > self._trigger.messages
-        fixed = max(0, (context_tokens or 0) - self._tokens(snapshot.history))
-        summary = max(self._tokens(snapshot.block), limit // 8)
-        return fixed + summary + self._tokens(own) > limit
+            return len(snapshot.block) + len(own) > self._options.trigger_messages
+        fixed = max(0, (context_tokens or 0) - self.tokens(snapshot.history))
+        summary = max(self.tokens(snapshot.block), limit // 8)
+        return fixed + summary + self.tokens(own) > limit
 
     # ------------------------------------------------------------------------------- asking
 
-    async def _propose(
-        self, buffer: Buffer, request: Request, summarizer: Summarizer
-    ) -> Proposal | str:
-        """Return what one summarizer proposes; an answer that is no summary is a failure too."""
-        bounds = await paced(len(request.snapshot.tail), lambda: self._bounds(request, summarizer))
+    async def _draft(
+        self, attempts: Attempts, request: Request, summarizer: Summarizer
+    ) -> Draft | str:
+        """Return the draft of one summarizer; an answer that is no summary is a failure too."""
+        bounds = await run_fairly(
+            len(request.snapshot.tail), lambda: self._bounds(request, summarizer)
+        )
         if bounds is None:
             return "nothing_to_gain"
-        answer = await self._ask(buffer, request, bounds, summarizer)
+        answer = await self._ask(attempts, request, bounds, summarizer)
         if answer is None:
             return "not_yet"
-        return await paced(len(request.snapshot.tail), lambda: self._understand(request, answer))
+        return await run_fairly(
+            len(request.snapshot.tail), lambda: self._understand(request, answer)
+        )
 
     async def _ask(
-        self, buffer: Buffer, request: Request, bounds: KeepBounds, summarizer: Summarizer
+        self, attempts: Attempts, request: Request, bounds: KeepBounds, summarizer: Summarizer
     ) -> _Answer | None:
         tokens = request.context_tokens
-        call = SummarizerCall(
+        call = SummarizerTask(
             summarizer,
             request.snapshot.history,
-            keep_last=self._trigger.keep_last,
+            keep_last=self._options.keep_last,
             context_tokens=bounds.total if tokens is None else tokens,
             bounds=bounds,
         )
-        buffer.begin_call(call)
+        attempts.begin_call(call)
         try:
-            returned = await call.answer(self._limits.summarizer_timeout)
+            returned = await call.answer(self._options.summarizer_timeout)
         except SummarizerError as error:
             request.bill(_spent(error) or _spent(error.__cause__) or Usage())
             raise
@@ -255,7 +281,7 @@ class SummaryMaker:
 
     # ----------------------------------------------------------------- what the answer means
 
-    def _understand(self, request: Request, answer: _Answer) -> Proposal | str:
+    def _understand(self, request: Request, answer: _Answer) -> Draft | str:
         """Return what an answer makes of the view: the one reading of it, with runs or without."""
         view, snapshot, run = request.view, request.snapshot, request.run
         keep = self._kept_at_least(request, answer)
@@ -270,14 +296,14 @@ class SummaryMaker:
         )
         if run is not None:
             compaction = _with_own_run(compaction, snapshot, run, answer.summary_id)
-        limit, clipped = self._limits.max_summary_tokens, False
+        limit, clipped = self._options.max_summary_tokens, False
         if limit is not None:
             block = clip_summary(compaction.block, limit, self._counter.count)
             clipped = block != compaction.block
             compaction = attrs.evolve(compaction, block=block)
         record = self._record(view, snapshot, compaction, answer, request.reason)
         lost = _loss(record, request.reason)
-        return lost or Proposal(view, snapshot, compaction, record, clipped)
+        return lost or Draft(compaction, record, clipped)
 
     def _kept_at_least(self, request: Request, answer: _Answer) -> int | None:
         """Return how many of the newest messages stay, even if the answer keeps fewer.
@@ -335,12 +361,13 @@ class SummaryMaker:
             reason=reason,
             messages_before=len(snapshot.history),
             messages_after=len(after),
-            tokens_before=self._tokens(snapshot.history),
-            tokens_after=self._tokens(after),
+            tokens_before=self.tokens(snapshot.history),
+            tokens_after=self.tokens(after),
             usage=answer.usage,
         )
 
-    def _tokens(self, messages: Sequence[ConversationMessage]) -> int:
+    def tokens(self, messages: Sequence[ConversationMessage]) -> int:
+        """Return about how many tokens messages take."""
         return sum(map(self._counter.count, messages))
 
 

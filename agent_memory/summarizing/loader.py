@@ -15,9 +15,10 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.log import since_cleared
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import LogSlice, SummaryRecord
-from agent_memory.storage._engine.fair_share import paced
+from agent_memory.storage._engine.fair_share import run_fairly
+from agent_memory.storage._engine.shared_task import SharedTask
 from agent_memory.storage.base import ChatStorage
-from agent_memory.summarizing.buffers import Buffer, Glance, Load, wait_for_end
+from agent_memory.summarizing.buffers import Buffer, Peek
 from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 _MOST_AT_ONCE: Final = 5_000  # entries that a view takes over within a step of the loop
 
 
-class ViewReader:
+class ViewLoader:
     """Reads the logs of a store into buffers.
 
     Args:
@@ -47,34 +48,32 @@ class ViewReader:
         self._count = count
         self._present = present
 
-    async def look(self, key: ChatKey, glance: Glance) -> ChatView | None:
+    async def peek(self, key: ChatKey, peek: Peek) -> ChatView | None:
         """Read the end of a chat; return the view of its whole log, None when it has more entries.
 
         What is shown may begin in the middle: where everything before was retracted.
         """
-        log = glance.log = await self._storage._read(key, last=glance.most)
+        log = peek.log = await self._storage._read(key, last=peek.most)
         entries = since_cleared(log.entries)
-        if glance.whole is None and len(entries) == len(log.entries):
+        if peek.whole is None and len(entries) == len(log.entries):
             return None
         log = LogSlice(entries, log.floor)
         return ChatView.of(log, count=self._count, present=self._present)
 
-    async def current(
-        self, buffer: Buffer, *, check: bool, glance: Glance | None = None
-    ) -> ChatView:
+    async def current(self, buffer: Buffer, *, check: bool, peek: Peek | None = None) -> ChatView:
         """Return the buffer's view, showing everything that is known to be stored.
 
         Args:
             buffer: whose view.
             check: ask the log even if nothing is known to be missing, for other writers' sake.
-            glance: what has been seen of the chat just now, to spare another read.
+            peek: what has been seen of the chat just now, to spare another read.
         """
         while True:
             view = buffer.view
             if view is None:
-                mine = await self._load(buffer, glance)
+                mine = await self._load(buffer, peek)
                 # Another's load may have begun before what this caller has to see was stored.
-                check, glance = check and not mine, None
+                check, peek = check and not mine, None
                 continue
             if (buffer.is_current and not check) or await self._catch_up(buffer, view):
                 return view
@@ -85,7 +84,7 @@ class ViewReader:
             if buffer.view is not view:
                 return False
             buffer.stale = False  # before the read: what goes wrong meanwhile sets it again
-            last, last_id, seen = view.last, view.last_id, buffer.seen
+            last, last_id, acknowledged = view.last, view.last_id, buffer.acknowledged_to
         try:
             log = await self._storage._read(buffer.key, after=max(last - 1, view.floor))
         except BaseException:
@@ -100,61 +99,61 @@ class ViewReader:
                 and log.floor == view.floor
                 and (last == view.floor or _begins_with(log, last, last_id))
             )
-            if same and view.append(log.entries) and view.last >= seen:
-                buffer.take_early(view)
+            if same and view.append(log.entries) and view.last >= acknowledged:
+                buffer.take_out_of_order(view)
                 return True
             if view.is_void:
                 buffer.retract()
             else:
-                buffer.void()
+                buffer.reset()
             return False
 
-    async def _load(self, buffer: Buffer, glance: Glance | None) -> bool:
+    async def _load(self, buffer: Buffer, peek: Peek | None) -> bool:
         """Make the view anew; those who come meanwhile wait for the same read.
 
         Returns:
             Whether it was this call's own read.
         """
-        mine = Load()
+        mine = SharedTask[None]()
         with self._lock:
             loading = buffer.loading
-            if loading is not None and loading.is_dead:
-                loading = None
+            if loading is not None and not loading.is_live:
+                loading = None  # its loop has stopped or was closed
             if loading is None:
                 buffer.loading = mine
                 buffer.stale = False
-            generation, seen = buffer.generation, buffer.seen
-            if glance is not None and glance.outdated:
-                glance = None
+            generation, acknowledged = buffer.generation, buffer.acknowledged_to
+            if peek is not None and peek.outdated:
+                peek = None
         if loading is not None:
-            await wait_for_end(loading.ended, lambda: loading.is_dead)
+            await loading.wait()
             return False
         try:
-            view = await self._make(buffer, glance)
+            view = await self._make(buffer, peek)
             with self._lock:
                 # Another load took the place of one whose loop had stopped.
                 if buffer.generation == generation and buffer.loading is mine:
                     buffer.view = view
-                    buffer.take_early(view)
-                    if buffer.seen == seen:
-                        buffer.seen = min(seen, view.last)
+                    buffer.take_out_of_order(view)
+                    if buffer.acknowledged_to == acknowledged:
+                        buffer.acknowledged_to = min(acknowledged, view.last)
         finally:
             with self._lock:
                 if buffer.loading is mine:
                     buffer.loading = None
-            mine.ended.set_result(None)
+            mine.finish()
         return True
 
-    async def _make(self, buffer: Buffer, glance: Glance | None) -> ChatView:
+    async def _make(self, buffer: Buffer, peek: Peek | None) -> ChatView:
         key = buffer.key
         record, damaged = await self._newest(key)
         if record is not None:
-            view = await self._restored(key, record, glance)
+            view = await self._restored(key, record, peek)
             if view is not None:
                 return view
-        log = None if glance is None else glance.whole
+        log = None if peek is None else peek.whole
         log = await self._storage._read(key) if log is None else log
-        view = await paced(
+        view = await run_fairly(
             len(log.entries),
             lambda: ChatView.of(log, count=self._count, present=self._present),
         )
@@ -162,17 +161,17 @@ class ViewReader:
         return view
 
     async def _restored(
-        self, key: ChatKey, record: SummaryRecord, glance: Glance | None
+        self, key: ChatKey, record: SummaryRecord, peek: Peek | None
     ) -> ChatView | None:
         """Return the view that a record left, if it fits the log."""
-        log = None if glance is None else glance.since(record.position)
+        log = None if peek is None else peek.since(record.position)
         if log is not None:
             view = ChatView.restored(record, log, count=self._count, present=self._present)
             if view is not None:
                 return view
             # The record may have been made after the look.
         log = await self._storage._read(key, after=record.position - 1)
-        return await paced(
+        return await run_fairly(
             len(log.entries),
             lambda: ChatView.restored(record, log, count=self._count, present=self._present),
         )
@@ -184,7 +183,7 @@ class ViewReader:
             return view
         with self._lock:
             if buffer.view is view:
-                buffer.void()
+                buffer.reset()
         return await self.current(buffer, check=False)
 
     async def newest_record(self, key: ChatKey) -> SummaryRecord | None:

@@ -1,18 +1,23 @@
-"""When a chat is summarized, and what bounds it: the options of ``SummarizingChatStorage``."""
+"""The options of summarizing, and the limits they set: :class:`SummarizingOptions`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import attrs
 
 from agent_memory.errors import InvalidRequestError
+from agent_memory.events import CompactionRequest, Event
+from agent_memory.messages import ConversationMessage
+from agent_memory.providers import Provider
 from agent_memory.storage.requests import checked_count
+from agent_memory.summarizers.base import Summarizer, check_summarizer
+from agent_memory.tokens import TokenCounter
 
-_PAIR: Final = 2
-_LONGEST_WAIT: Final = 32  # limits; a summarizer that keeps failing is still tried sometimes
+PAIR: Final = 2
+"""Messages of a pair: the user's and the assistant's."""
 
 
 def _at_least(least: int) -> Any:
@@ -33,25 +38,97 @@ def _seconds(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> 
         )
 
 
+def _summarizer(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        check_summarizer(value, attribute.name)
+
+
+def _function(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not callable(value):
+        raise InvalidRequestError(f"{attribute.name} must be a function, not {value!r}")
+
+
+def _provider(_instance: object, _attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and value not in get_args(Provider):
+        known = ", ".join(map(repr, get_args(Provider)))
+        raise InvalidRequestError(f"provider must be one of {known}, not {value!r}")
+
+
+def _on_error(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value not in ("log", "raise"):
+        raise InvalidRequestError(f"{attribute.name} must be 'log' or 'raise', not {value!r}")
+
+
 @attrs.frozen(kw_only=True)
-class Trigger:
-    """When a view is compacted. Both measures leave out what is never summarized.
+class SummarizingOptions:
+    """When chats are summarized, and what bounds the work and the memory.
+
+    :class:`~agent_memory.SummarizingChatStorage` and :class:`~agent_memory.ConversationManager`
+    take the same options. In a conversation `trigger_tokens` counts what the model's context
+    holds, tools and system prompt included; `max_buffers`, `background`, `hard_limit`,
+    `max_concurrent_summaries` and `drain_timeout` concern the storage alone.
 
     Args:
         trigger_at: pairs of messages; a view of strictly more than twice as many messages is
-            compacted (at least 2).
-        keep_last: pairs of messages that the summarizer is asked to keep (at least 1, below
+            summarized (at least 2).
+        keep_last: pairs of messages the summarizer is asked to keep (at least 1, below
             `trigger_at`).
-        trigger_tokens: a view of strictly more tokens is compacted too, whichever is exceeded
-            first; None for no such limit.
+        trigger_tokens: a view of strictly more tokens is summarized too, whichever limit is
+            exceeded first; None for no such limit.
+        token_counter: counts tokens; by default an estimate that errs high.
+        provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``: the view
+            is made valid for it, always in the same way
+            (:func:`agent_memory.providers.repair`). None shows messages as they are: no exchange
+            is split, but roles may not alternate.
+        fallback: another summarizer, asked when the first one fails, such as
+            ``ExtractiveSummarizer()``.
+        summarizer_timeout: seconds a summarizer may take; None for no limit.
+        max_summary_tokens: a longer summary is cut in its middle; None for no limit.
+        max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
+            no limit.
+        max_buffers: chats whose view is held in memory; least recently used buffers are
+            evicted. A view costs its messages and under 1 KiB.
+        background: whether a save returns when it is durable and the summary is made behind it;
+            a fetch then waits for none either. Needs a loop that goes on running.
+        hard_limit: in the background, a view of strictly more pairs of messages, or of as many
+            times more tokens as that exceeds the trigger, makes saves wait all the same; None
+            for four times the trigger.
+        max_concurrent_summaries: summarizers that work at the same moment, over all chats.
+        drain_timeout: seconds that closing waits for compactions under way; None for no limit.
+        shared: whether other writers' messages are read before a view is shown; None for what
+            the store's `scope` suggests (yes for ``"host"`` and ``"network"``), in a
+            conversation always.
+        on_summarizer_error: ``"log"``, or ``"raise"``: a save whose summary failed raises the
+            ``SummarizerError`` after the message is stored.
+        on_event: an async or plain function, called with each
+            :class:`~agent_memory.events.Event`; what it raises is logged.
+        before_compaction: an async or plain function, called before a summarizer is, with a
+            :class:`~agent_memory.events.CompactionRequest`; ``False`` vetoes.
 
     Raises:
-        InvalidRequestError: a figure is out of its range.
+        InvalidRequestError: an option is out of its range or of another type.
     """
 
     trigger_at: int = attrs.field(default=20, validator=_at_least(2))
     keep_last: int = attrs.field(default=2, validator=_at_least(1))
     trigger_tokens: int | None = attrs.field(default=None, validator=_at_least(1))
+    token_counter: TokenCounter | None = None
+    provider: Provider | None = attrs.field(default=None, validator=_provider)
+    fallback: Summarizer | None = attrs.field(default=None, validator=_summarizer)
+    summarizer_timeout: float | None = attrs.field(default=60.0, validator=_seconds)
+    max_summary_tokens: int | None = attrs.field(default=8_000, validator=_at_least(16))
+    max_head_tokens: int | None = attrs.field(default=None, validator=_at_least(1))
+    max_buffers: int = attrs.field(default=1_000, validator=_at_least(1))
+    background: bool = False
+    hard_limit: int | None = attrs.field(default=None, validator=_at_least(1))
+    max_concurrent_summaries: int = attrs.field(default=16, validator=_at_least(1))
+    drain_timeout: float | None = attrs.field(default=30.0, validator=_seconds)
+    shared: bool | None = None
+    on_summarizer_error: Literal["log", "raise"] = attrs.field(default="log", validator=_on_error)
+    on_event: Callable[[Event], object] | None = attrs.field(default=None, validator=_function)
+    before_compaction: Callable[[CompactionRequest], object] | None = attrs.field(
+        default=None, validator=_function
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.keep_last >= self.trigger_at:
@@ -61,18 +138,23 @@ class Trigger:
             )
 
     @property
-    def messages(self) -> int:
+    def trigger_messages(self) -> int:
         """How many messages a view may have."""
-        return 2 * self.trigger_at
+        return PAIR * self.trigger_at
+
+    @property
+    def token_step(self) -> int | None:
+        """How many tokens a view grows by between two attempts without headroom."""
+        return None if self.trigger_tokens is None else max(1, self.trigger_tokens // 4)
 
     def exceeded(self, size: int, tokens: int) -> list[str]:
         """Return the names of the limits that so many messages and tokens exceed."""
-        found = ["trigger_at"] if size > self.messages else []
+        found = ["trigger_at"] if size > self.trigger_messages else []
         if self.trigger_tokens is not None and tokens > self.trigger_tokens:
             found.append("trigger_tokens")
         return found
 
-    def waits_for(self, size: int, tokens: int) -> bool:
+    def waits_for_exchange(self, size: int, tokens: int) -> bool:
         """Whether a compaction waits for the exchange at the end of the view to close.
 
         Where results are saved together with the next call one is always open; the limits are
@@ -82,148 +164,87 @@ class Trigger:
             size: messages before that exchange.
             tokens: tokens before it.
         """
-        most = quarter(self.trigger_tokens)
-        over = most is not None and tokens > (self.trigger_tokens or 0) + most
-        return size <= self.messages + max(_PAIR, self.messages // 4) and not over
+        limit, step = self.trigger_tokens, self.token_step
+        far_over = limit is not None and step is not None and tokens > limit + step
+        most = self.trigger_messages + max(PAIR, self.trigger_messages // 4)
+        return size <= most and not far_over
 
-    def has_room(self, messages: int, block: int) -> bool:
+    def has_headroom(self, messages: int, summary: int) -> bool:
         """Whether a summary has left room, by the number of messages.
 
         Args:
             messages: how many the view has now.
-            block: how many of them stand for older ones.
+            summary: how many of them stand for older ones.
         """
-        return messages <= self.trigger_at or (messages < self.messages and block <= 1)
+        if messages <= self.trigger_at:
+            return True
+        return messages < self.trigger_messages and summary <= 1
+
+    def is_far_over(self, size: int, tokens: int) -> bool:
+        """Whether a view has grown so far that a save waits for its compaction."""
+        pairs = 4 * self.trigger_at if self.hard_limit is None else self.hard_limit
+        if size > PAIR * pairs:
+            return True
+        limit = self.trigger_tokens
+        return limit is not None and tokens > limit * pairs / self.trigger_at
+
+    def presenter(self) -> Callable[[list[ConversationMessage]], list[ConversationMessage]] | None:
+        """Return what makes a view valid for the provider, None where nothing is to be done."""
+        provider = self.provider
+        if provider is None:
+            return None
+        from agent_memory.providers import repair  # noqa: PLC0415  only who asks for it loads it
+
+        return lambda messages: repair(messages, provider)
 
 
-@attrs.define(eq=False)
-class Pace:
-    """How much a chat has to grow before its summarizer is asked again.
+class OtherOptions(TypedDict, total=False):
+    """The options that the constructors pass on by name; see :class:`SummarizingOptions`."""
 
-    Messages are waited for after an attempt that a number of messages caused, tokens after one
-    that a number of tokens caused; after a failure whichever comes first.
-
-    Attributes:
-        failures: attempts that failed in a row.
-        entries: how many there were at the last attempt.
-        tokens: how many tokens the view had after it.
-        wait: how many entries to wait for.
-        token_wait: how many tokens; None for none, however many come.
-        by_either: whether either growth will do, whatever the reason.
-    """
-
-    failures: int = 0
-    entries: int = 0
-    tokens: int = 0
-    wait: int = 0
-    token_wait: int | None = 0
-    by_either: bool = True
-
-    def chosen(self, reasons: Iterable[str], entries: int, tokens: int) -> str | None:
-        """Return the first of the reasons for which the summarizer may be asked now, or None.
-
-        Args:
-            reasons: ``"trigger_at"`` waits for entries, any other one for tokens.
-            entries: how many there are, by the count that :meth:`begin` was told: positions of
-                the log, or messages of the view.
-            tokens: how many tokens the view has.
-        """
-        # In a chat that was deleted and purged positions start again; a view may shrink.
-        entries_came = not 0 <= entries - self.entries < self.wait
-        grown = tokens - self.tokens
-        tokens_came = self.token_wait is not None and not 0 <= grown < self.token_wait
-        for reason in reasons:
-            came = entries_came if reason == "trigger_at" else tokens_came
-            if came or (self.by_either and (entries_came or tokens_came)):
-                return reason
-        return None
-
-    def begin(self, entries: int, tokens: int) -> None:
-        """Note that the summarizer is asked."""
-        self.entries, self.tokens = entries, tokens
-
-    def summarized(self, tokens: int, wait: int, token_wait: int | None) -> None:
-        """Note that a summary was installed, and what it left."""
-        self.failures, self.tokens = 0, tokens
-        self._wait(wait, token_wait, by_either=False)
-
-    def skipped(self, reason: str, trigger: Trigger, limit: int | None) -> None:
-        """Note that there was no summary although nothing failed.
-
-        Args:
-            reason: as :class:`~agent_memory.events.CompactionSkipped` says it.
-            trigger: gives the number of messages to wait for.
-            limit: the number of tokens that triggers, None without one.
-        """
-        self.failures = 0
-        if reason == "superseded":
-            self._wait(0, 0, by_either=True)
-        elif reason == "not_yet":
-            self._wait(_PAIR, None, by_either=True)
-        else:
-            self._wait(trigger.messages, quarter(limit), by_either=False)
-
-    def failed(self, trigger: Trigger, limit: int | None) -> None:
-        """Note that an attempt failed: each time in a row the wait doubles."""
-        doubled = min(self.failures, 30)
-        tokens = quarter(limit)
-        self._wait(
-            min(_PAIR << doubled, _LONGEST_WAIT * trigger.messages),
-            None if tokens is None else min(tokens << doubled, _LONGEST_WAIT * (limit or 0)),
-            by_either=True,
-        )
-        self.failures += 1
-
-    def abandoned(self, trigger: Trigger, limit: int | None) -> None:
-        """Note that an attempt ended with its event loop; the first time that costs no wait."""
-        if self.failures:
-            self.failed(trigger, limit)
-        else:
-            self.failures = 1
-            self._wait(0, 0, by_either=True)
-
-    def _wait(self, entries: int, tokens: int | None, *, by_either: bool) -> None:
-        self.wait, self.token_wait, self.by_either = entries, tokens, by_either
+    token_counter: TokenCounter | None
+    summarizer_timeout: float | None
+    max_summary_tokens: int | None
+    max_head_tokens: int | None
+    max_buffers: int
+    hard_limit: int | None
+    max_concurrent_summaries: int
+    drain_timeout: float | None
+    shared: bool | None
+    on_summarizer_error: Literal["log", "raise"]
+    before_compaction: Callable[[CompactionRequest], object] | None
 
 
-def quarter(limit: int | None) -> int | None:
-    """How many tokens a view has to grow by between two attempts without headroom."""
-    return None if limit is None else max(1, limit // 4)
+class _DefaultInt(int):
+    """A default that is told from the same number given by the caller."""
 
 
-@attrs.frozen(kw_only=True)
-class Limits:
-    """What bounds the work and the memory.
+DEFAULT_TRIGGER_AT: Final[int] = _DefaultInt(20)
+DEFAULT_KEEP_LAST: Final[int] = _DefaultInt(2)
+
+
+def combine_options(
+    options: SummarizingOptions | None,
+    named: Mapping[str, object],
+    others: OtherOptions,
+) -> SummarizingOptions:
+    """Return the options, changed by what the caller gave beside them.
 
     Args:
-        max_buffers: chats whose view is held in memory; the least recently used gives way. A
-            view costs its messages and under 1 KiB.
-        summarizer_timeout: seconds that a summarizer may take; None for no limit.
-        max_summary_tokens: a longer summary is cut in the middle; None for no limit.
-        max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
-            no limit.
-        max_concurrent_summaries: summarizers that work at the same moment, over all chats.
-        hard_limit: pairs of messages; with work in the background, a save that finds a view of
-            strictly more than twice as many messages, or of as many times more tokens as that
-            exceeds the trigger, waits all the same. None for four times the trigger.
-        drain_timeout: seconds that closing waits for compactions under way.
-
-    Raises:
-        InvalidRequestError: a figure is out of its range.
+        options: the caller's; None for the defaults.
+        named: options with a parameter of their own; the default of that parameter is left out.
+        others: the rest.
     """
+    if options is not None and not isinstance(options, SummarizingOptions):
+        raise InvalidRequestError(
+            f"options must be SummarizingOptions, not {type(options).__name__}"
+        )
+    given = {
+        name: value
+        for name, value in named.items()
+        if not isinstance(value, _DefaultInt) and (value is not None or name in _NEVER_NONE)
+    }
+    changes: dict[str, Any] = {**given, **others}
+    return attrs.evolve(options or SummarizingOptions(), **changes)
 
-    max_buffers: int = attrs.field(default=1_000, validator=_at_least(1))
-    summarizer_timeout: float | None = attrs.field(default=60.0, validator=_seconds)
-    max_summary_tokens: int | None = attrs.field(default=8_000, validator=_at_least(16))
-    max_head_tokens: int | None = attrs.field(default=None, validator=_at_least(1))
-    max_concurrent_summaries: int = attrs.field(default=16, validator=_at_least(1))
-    hard_limit: int | None = attrs.field(default=None, validator=_at_least(1))
-    drain_timeout: float | None = attrs.field(default=30.0, validator=_seconds)
 
-    def is_far_over(self, trigger: Trigger, size: int, tokens: int) -> bool:
-        """Whether a view has grown so far that a save waits for its compaction."""
-        pairs = 4 * trigger.trigger_at if self.hard_limit is None else self.hard_limit
-        if size > 2 * pairs:
-            return True
-        most = (trigger.trigger_tokens or 0) * pairs / trigger.trigger_at
-        return trigger.trigger_tokens is not None and tokens > most
+_NEVER_NONE: Final = ("trigger_at", "keep_last")

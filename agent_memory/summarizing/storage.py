@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Unpack
 
-from agent_memory.errors import InvalidRequestError
-from agent_memory.events import CompactionRequest, Event
+from agent_memory.errors import StorageError
+from agent_memory.events import Activated, Event, Evicted
 from agent_memory.explaining import Explanation, explain
 from agent_memory.log import retracted_ids
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
 from agent_memory.records import Entry, LogSlice, SummaryRecord
+from agent_memory.storage._engine.fair_share import OFF_LOOP, take_turn
+from agent_memory.storage._engine.shared_task import SharedTask
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer
-from agent_memory.summarizing.chat_views import ChatViews, stored_but
-from agent_memory.summarizing.hooks import Hooks
-from agent_memory.summarizing.options import Limits, Trigger
-from agent_memory.summarizing.presenting import presenter
+from agent_memory.summarizing.buffers import Buffer, Buffers
+from agent_memory.summarizing.compactor import Compactor, notify, stored_but
+from agent_memory.summarizing.loader import ViewLoader
+from agent_memory.summarizing.options import (
+    DEFAULT_KEEP_LAST,
+    DEFAULT_TRIGGER_AT,
+    OtherOptions,
+    SummarizingOptions,
+    combine_options,
+)
+from agent_memory.summarizing.view import ChatView
 from agent_memory.telemetry import is_traced, span
-from agent_memory.tokens import TokenCounter, guarded
+from agent_memory.tokens import guarded
+
+_log = logging.getLogger(__name__)
 
 
 class SummarizingChatStorage(WrapperChatStorage):
@@ -58,106 +71,73 @@ class SummarizingChatStorage(WrapperChatStorage):
         keep_last: pairs of messages the summarizer is asked to keep (at least 1, below
             `trigger_at`).
         trigger_tokens: a view of strictly more tokens is summarized too; None for no limit.
-        token_counter: counts tokens; by default an estimate that errs high.
         provider: ``"openai"``, ``"openai_responses"``, ``"anthropic"`` or ``"bedrock"``: the view
-            is made valid for it, always in the same way
-            (:func:`agent_memory.providers.repair`). None shows messages as they are: no exchange
-            is split, but roles may not alternate.
-        fallback: another summarizer that stands in when the first one fails, such as
-            ``ExtractiveSummarizer()``.
-        summarizer_timeout: seconds a summarizer may take; None for no limit.
-        max_summary_tokens: a longer summary is cut in its middle; None for no limit.
-        max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
-            no limit.
-        max_buffers: chats whose view is held in memory; the least recently used gives way.
-        background: whether a save returns when it is durable, the summary being made behind it;
-            a fetch then waits for none either. Work behind needs a loop that goes on running.
-        hard_limit: in the background, a view of strictly more pairs of messages makes saves
-            wait all the same; None for four times the trigger.
-        max_concurrent_summaries: summarizers that work at the same moment, over all chats.
-        drain_timeout: seconds that :meth:`aclose` waits for compactions under way; None for no
-            limit.
-        shared: whether a fetch first reads what other writers stored; None for what the
-            store's `scope` suggests (yes for ``"host"`` and ``"network"``).
-        on_summarizer_error: ``"log"``, or ``"raise"``: a save whose summary failed raises the
-            ``SummarizerError`` after the message is stored.
-        on_event: an async or plain function that is told of each :class:`~agent_memory.events.
-            Event`; what it raises is logged.
-        before_compaction: an async or plain function that is asked before a summarizer is, with
-            a :class:`~agent_memory.events.CompactionRequest`; ``False`` vetoes.
+            is made valid for it.
+        fallback: another summarizer, asked when the first one fails.
+        background: whether a save returns when it is durable and the summary is made behind it.
+        on_event: an async or plain function, called with each
+            :class:`~agent_memory.events.Event`.
+        options: all options in one value; those given by name take precedence.
         close_inner: whether :meth:`aclose` closes the inner store too.
+        others: any other option of :class:`~agent_memory.summarizing.SummarizingOptions`, by name.
 
     Raises:
-        InvalidRequestError: an argument is none of what is said above.
+        InvalidRequestError: an argument is out of its range or of another type.
     """
 
     def __init__(
         self,
         storage: ChatStorage,
         summarizer: Summarizer,
-        trigger_at: int = 20,
-        keep_last: int = 2,
+        trigger_at: int = DEFAULT_TRIGGER_AT,
+        keep_last: int = DEFAULT_KEEP_LAST,
         *,
         trigger_tokens: int | None = None,
-        token_counter: TokenCounter | None = None,
         provider: Provider | None = None,
         fallback: Summarizer | None = None,
-        summarizer_timeout: float | None = 60.0,
-        max_summary_tokens: int | None = 8_000,
-        max_head_tokens: int | None = None,
-        max_buffers: int = 1_000,
-        background: bool = False,
-        hard_limit: int | None = None,
-        max_concurrent_summaries: int = 16,
-        drain_timeout: float | None = 30.0,
-        shared: bool | None = None,
-        on_summarizer_error: Literal["log", "raise"] = "log",
+        background: bool | None = None,
         on_event: Callable[[Event], object] | None = None,
-        before_compaction: Callable[[CompactionRequest], object] | None = None,
+        options: SummarizingOptions | None = None,
         close_inner: bool = True,
+        **others: Unpack[OtherOptions],
     ) -> None:
         super().__init__(storage, close_inner=close_inner)
         # What a cancellation leaves of the inner append is read before the next answer.
         self._outlasts_cancellation = storage._outlasts_cancellation
         check_summarizer(summarizer, "summarizer")
-        if fallback is not None:
-            check_summarizer(fallback, "fallback")
-        if on_summarizer_error not in ("log", "raise"):
-            raise InvalidRequestError(
-                f"on_summarizer_error must be 'log' or 'raise', not {on_summarizer_error!r}"
-            )
-        self._strict = on_summarizer_error == "raise"
-        self._shared = shared
-        trigger = Trigger(
-            trigger_at=trigger_at, keep_last=keep_last, trigger_tokens=trigger_tokens
+        named = {
+            "trigger_at": trigger_at,
+            "keep_last": keep_last,
+            "trigger_tokens": trigger_tokens,
+            "provider": provider,
+            "fallback": fallback,
+            "background": background,
+            "on_event": on_event,
+        }
+        self._options = options = combine_options(options, named, others)
+        self._evicted: deque[Event] = deque()
+        self._buffers = Buffers(
+            options.max_buffers,
+            self._note_evicted,
+            summaries_at_once=options.max_concurrent_summaries,
         )
-        limits = Limits(
-            max_buffers=max_buffers,
-            summarizer_timeout=summarizer_timeout,
-            max_summary_tokens=max_summary_tokens,
-            max_head_tokens=max_head_tokens,
-            max_concurrent_summaries=max_concurrent_summaries,
-            hard_limit=hard_limit,
-            drain_timeout=drain_timeout,
-        )
-        self._views = ChatViews(
+        counter = guarded(options.token_counter)
+        self._loader = ViewLoader(
             self,
-            summarizer,
-            fallback=fallback,
-            trigger=trigger,
-            limits=limits,
-            counter=guarded(token_counter),
-            hooks=Hooks(on_event, before_compaction),
-            background=background,
-            present=presenter(provider),
+            self._buffers.lock,
+            None if options.trigger_tokens is None else counter.count,
+            options.presenter(),
+        )
+        self._compactor = Compactor(
+            self, self._loader, self._buffers, summarizer, options=options, counter=counter
         )
 
     @property
     def buffered_chats(self) -> int:
         """How many chats' views are held in memory now."""
-        return len(self._views)
+        return len(self._buffers)
 
-    # -------------------------------------------------------------------------------- hooks
+    # -------------------------------------------------------------------------------- saving
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         if not is_traced():
@@ -169,36 +149,153 @@ class SummarizingChatStorage(WrapperChatStorage):
         try:
             stored = await super()._append(key, entries)
         except BaseException:
-            self._views.lost_answer(key)
+            self._buffers.change(key, Buffer.mark_stale)
             raise
-        self._views.saved(key, stored)
+        self._buffers.change(key, lambda buffer: buffer.saved(stored))
         return stored
 
     async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
         await super()._settled(key, stored)
-        error = await self._views.settle(key)
-        if error is not None and self._strict:
+        error = await self._compact_if_due(key)
+        if error is not None and self._options.on_summarizer_error == "raise":
             raise stored_but(error) from error
+
+    async def _compact_if_due(self, key: ChatKey) -> Exception | None:
+        """Compact the chat if a save has made that due; return the error of a failed attempt."""
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.view is None:
+            return None
+        try:
+            await self._compactor.write_unsaved(buffer)
+            if not buffer.is_current:
+                await self._loader.current(buffer, check=False)
+        except StorageError as error:  # the save itself has succeeded; the next fetch reads again
+            _log.warning("the view of %s could not be read: %s", key, error)
+            task = None
+        else:
+            task = self._compactor.start_if_due(buffer)
+        if self._options.background:
+            task = buffer.attempts.task if self._is_far_over(buffer) else None
+        return None if task is None else await task.wait()
+
+    def _is_far_over(self, buffer: Buffer) -> bool:
+        view = buffer.view
+        return view is not None and self._options.is_far_over(view.size, view.tokens)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
         try:
             return await super()._forget(key, keep)
         finally:
-            self._views.forget(key)
+            self._buffers.change(key, self._reset)
+
+    def _reset(self, buffer: Buffer) -> None:
+        """Drop the chat's view: its log, or its records, are others now."""
+        buffer.reset()
+        self._buffers.discard(buffer)
+
+    # ------------------------------------------------------------------------------ fetching
 
     async def _fetch(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
         if not is_traced():
-            return await self._views.fetch(key, limit, check=self._is_shared)
+            return await self._fetch_untraced(key, limit)
         with span("fetch", key):
-            return await self._views.fetch(key, limit, check=self._is_shared)
+            return await self._fetch_untraced(key, limit)
 
-    async def _close(self) -> None:
-        await self._views.close()
-        await super()._close()
+    async def _fetch_untraced(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
+        buffer, check = self._buffers.get(key), self._is_shared
+        if buffer is None:
+            return await self._fetch_inactive(key, limit)
+        view, known = buffer.view, 0 if buffer.view is None else buffer.view.last
+        if view is None or check or not buffer.is_current:
+            view = await self._loader.current(buffer, check=check)
+        if not buffer.attempted:
+            await self._first_attempt(buffer)
+            view = await self._loader.current(buffer, check=False)
+        elif view.last > known and self._compactor.is_due(buffer):
+            # What others save, no save of ours has summarized. This fetch does not wait for it.
+            view = await self._loader.adopt_newer(buffer, view)
+            self._compactor.start_if_due(buffer)
+        return await self._shown(view, limit)
+
+    async def _fetch_inactive(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
+        await take_turn()
+        with self._buffers.peek(key, self._options.trigger_messages + 1) as peek:
+            peeked = await self._loader.peek(key, peek)
+            if peeked is not None and self._is_short(peeked):
+                return await self._shown(peeked, limit)
+            buffer, is_new = self._buffers.get_or_add(key)
+            # A buffer that somebody else added meanwhile may show less than was read here.
+            check = self._is_shared and not is_new
+            view = await self._loader.current(buffer, check=check, peek=peek)
+        if view.record_id is None and self._is_short(view):
+            self._buffers.discard(buffer)
+            return await self._shown(view, limit)
+        if is_new:
+            restored = view.record_id is not None
+            await notify(self._options, Activated(key=key, messages=view.size, restored=restored))
+        await self._first_attempt(buffer)
+        while self._evicted:
+            await notify(self._options, self._evicted.popleft())
+        return await self._shown(await self._loader.current(buffer, check=False), limit)
+
+    async def _first_attempt(self, buffer: Buffer) -> None:
+        """Wait for the first compaction of a chat, together with all who fetch it meanwhile."""
+        if buffer.attempted:
+            return
+        # Starting comes first: it notices that the loop of an earlier one has been closed.
+        task = self._compactor.start_if_due(buffer) or buffer.attempts.task
+        if task is not None and (not self._options.background or self._is_far_over(buffer)):
+            await task.wait()
+
+    async def _shown(self, view: ChatView, limit: int | None) -> list[ConversationMessage]:
+        with self._buffers.lock:  # another thread may be changing it
+            if view.size <= OFF_LOOP:
+                return view.newest(limit)
+            window, work = view.known_window(limit), view.window_work(limit)
+        return (await asyncio.to_thread(work)).copy() if window is None else window
+
+    def _is_short(self, view: ChatView) -> bool:
+        return not self._options.exceeded(view.size, view.tokens)
 
     @property
     def _is_shared(self) -> bool:
-        return self.scope != "process" if self._shared is None else self._shared
+        shared = self._options.shared
+        return self.scope != "process" if shared is None else shared
+
+    def _note_evicted(self, buffer: Buffer) -> None:
+        size = 0 if buffer.view is None else buffer.view.size
+        self._evicted.append(Evicted(key=buffer.key, messages=size))
+
+    # ------------------------------------------------------------------------------- closing
+
+    async def _close(self) -> None:
+        """Wait for the compactions under way, give up what is left of them, and hold nothing."""
+        await self._drain()
+        await super()._close()
+
+    async def _drain(self) -> None:
+        tasks = [task for task in self._buffers.tasks if task.is_live]
+        if tasks:
+            waiting = [asyncio.ensure_future(task.wait()) for task in tasks]
+            _, left = await asyncio.wait(waiting, timeout=self._options.drain_timeout)
+            self._give_up(tasks, left)
+        self._buffers.clear()
+
+    def _give_up(
+        self, tasks: list[SharedTask[Exception]], left: set[asyncio.Task[Exception | None]]
+    ) -> None:
+        if left:
+            _log.warning(
+                "closed with %d of %d compactions unfinished after %s s; the messages are "
+                "stored and are summarized when the chats are next used",
+                len(left),
+                len(tasks),
+                self._options.drain_timeout,
+            )
+        for task in tasks:
+            task.cancel()
+        for waiting in left:
+            waiting.cancel()
 
     # -------------------------------------------------------------------- accounts and commands
 
@@ -212,7 +309,8 @@ class SummarizingChatStorage(WrapperChatStorage):
         shown = await self._fetch(key, None)
         log = (await self._read(key)).entries
         records = await self._records(key)
-        view = self._views.held(key)
+        buffer = self._buffers.get(key)
+        view = None if buffer is None else buffer.view
         head, reach = ((), 0) if view is None else (view.head, view.reach)
         held_back = () if view is None else {message.id for message in view.held_back}
 
@@ -255,7 +353,16 @@ class SummarizingChatStorage(WrapperChatStorage):
         """
         key = ChatKey(user_id, session_id, agent_id)
         await self._ready()
-        return await self._views.compact_now(key, check=self._is_shared)
+        buffer, _ = self._buffers.get_or_add(key)
+        before = (await self._loader.current(buffer, check=self._is_shared)).record_id
+        task = self._compactor.start_now(buffer) or buffer.attempts.task
+        error = None if task is None else await task.wait()
+        if error is not None:
+            raise stored_but(error) from error
+        view = await self._loader.current(buffer, check=False)
+        if view.record_id in (None, before):
+            return None
+        return await self._loader.newest_record(key)
 
     async def rebuild(self, user_id: str, session_id: str, agent_id: str) -> int:
         """Forget the chat's summaries; the next fetch starts from the raw log.
@@ -269,7 +376,7 @@ class SummarizingChatStorage(WrapperChatStorage):
         try:
             return 0 if summaries is None else await summaries.forget_summaries(key)
         finally:
-            self._views.forget(key)
+            self._buffers.change(key, self._reset)
 
     async def _records(self, key: ChatKey) -> list[SummaryRecord]:
         summaries = self.summaries()

@@ -13,11 +13,12 @@ from typing import Any
 
 from agent_memory.errors import SummarizerError, SummarizerTimeoutError
 from agent_memory.messages import ConversationMessage
+from agent_memory.storage._engine.shared_task import is_over
 from agent_memory.summarizers.base import Summarizer, SummarizerObject
 from agent_memory.summarizers.bounds import KeepBounds
 
 
-class SummarizerCall:
+class SummarizerTask:
     """A call that has begun; make it within a running loop.
 
     What is async runs as a task. What is plain runs in a daemon thread of its own, so that
@@ -57,8 +58,7 @@ class SummarizerCall:
     def done(self) -> bool:
         """Whether nothing of the call goes on any more."""
         in_thread = self._thread_result is not None and not self._thread_result.done()
-        # A loop that does not run any more, closed or not, will hardly end it.
-        return (self._task.done() or not self._task.get_loop().is_running()) and not in_thread
+        return is_over(self._task) and not in_thread
 
     def when_done(self, tell: Callable[[], object]) -> None:
         """Have something called when the task has ended, in its loop."""

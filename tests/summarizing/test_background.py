@@ -23,8 +23,8 @@ async def active(**options):
 
 async def drained(rig):
     """Wait for the compactions under way."""
-    for flight in rig.storage._views._buffers.flights:
-        await flight.task
+    for task in rig.storage._buffers.tasks:
+        await task.wait()
 
 
 async def test_a_save_returns_while_its_summary_is_made():
@@ -92,7 +92,7 @@ async def test_closing_waits_for_what_is_under_way():
     await rig.save(*dialogue(1, start=11))
     await gate.reached()
     store = rig.inner.summaries()
-    closing = asyncio.create_task(rig.storage._views.close())
+    closing = asyncio.create_task(rig.storage._drain())
     gate.open()
     await closing
     assert len(await store.list_summaries(KEY)) == 2

@@ -403,7 +403,7 @@ async def test_c117_a_process_that_only_reads_is_bounded_too(options):
     rig = Rig(inner, trigger_at=3, keep_last=1, **{"shared": True, **options})
     await rig.save(*dialogue(7))
     await rig.view()
-    await asyncio.gather(*flights(rig))
+    await asyncio.gather(*under_way(rig))
     assert len(await rig.view()) <= 7
     await inner.save_chat_messages(*IDS, dialogue(1_000, start=8))
     gate = rig.summarizer.hold()
@@ -411,14 +411,14 @@ async def test_c117_a_process_that_only_reads_is_bounded_too(options):
     await gate.reached()
     assert len(await rig.view()) > 1_000
     gate.open()
-    await asyncio.gather(*flights(rig))
+    await asyncio.gather(*under_way(rig))
     view = await rig.view()
     assert len(view) <= 7
     assert violations(view, await rig.raw()) == []
 
 
-def flights(rig):
-    return [flight.task for flight in rig.storage._views._buffers.flights]
+def under_way(rig):
+    return [task.wait() for task in rig.storage._buffers.tasks]
 
 
 async def test_c117_another_worker_s_summary_is_taken_instead_of_asking_again():

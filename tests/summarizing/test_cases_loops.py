@@ -10,7 +10,6 @@ import weakref
 import pytest
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.summarizing.slots import Slots
 from agent_memory.testing import ScriptedSummarizer
 from rig import IDS, Rig, dialogue, names, user, violations
 
@@ -74,7 +73,7 @@ def left_flying(stopped, *, background=False, first=False):
 
 
 async def landed(rig):
-    await asyncio.gather(*(flight.task for flight in rig.storage._views._buffers.flights))
+    await asyncio.gather(*(task.wait() for task in rig.storage._buffers.tasks))
 
 
 HOW = [{}, {"background": True}, {"first": True}]
@@ -293,38 +292,3 @@ def test_c113_a_thousand_chats_contend_for_slots_in_loops_that_end(count):
     asyncio.run(save())
     asyncio.run(abandon())
     assert all(len(view) < 6 for view in asyncio.run(fetch()))
-
-
-def test_a_slot_that_a_stopped_loop_holds_is_given_to_others(stopped):
-    """In the order they came; the stopped loop may go on later, and takes none by leaving."""
-    slots, order = Slots(1), []
-
-    held = asyncio.Event()
-
-    async def hold(gate):
-        async with slots.slot():
-            order.append("stopped")
-            held.set()
-            await gate.wait()
-
-    async def begin(gate):
-        task = asyncio.ensure_future(hold(gate))
-        await held.wait()
-        return task
-
-    async def work(name):
-        async with slots.slot():
-            order.append(name)
-            await asyncio.sleep(0)
-
-    async def others():
-        await asyncio.gather(*(work(name) for name in "abc"))
-
-    gate = asyncio.Event()
-    task = stopped.run(begin(gate))
-    elsewhere(others())
-    assert order == ["stopped", "a", "b", "c"]
-    gate.set()
-    stopped.run(task)
-    elsewhere(others())
-    assert order[4:] == ["a", "b", "c"]

@@ -93,8 +93,8 @@ async def test_c60_a_crash_between_answer_and_record_is_as_if_it_had_never_run(r
     gate = first.inner.hold("save_summary", "before")
     fetching = asyncio.create_task(first.view())
     await gate.reached()
-    (flight,) = first.storage._views._buffers.flights
-    flight.task.cancel()
+    (task,) = first.storage._buffers.tasks
+    task.cancel()
     await fetching
     second = Rig(reopen())
     assert names(await conserved(second)) == ["S", "m6", "m7"]

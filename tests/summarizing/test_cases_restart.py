@@ -192,7 +192,7 @@ async def test_c62_thousands_of_chats_through_a_hundred_buffers(count):
         assert names(view) == ["S", "m4", "m5", "more"]
         assert violations(view, await rig.raw(ids)) == []
     assert len(summarizer.calls) == calls
-    assert len(rig.storage._views._buffers._by_key) == rig.storage.buffered_chats == 100
+    assert len(rig.storage._buffers._by_key) == rig.storage.buffered_chats == 100
 
 
 # ------------------------------------------------------------------------- C106

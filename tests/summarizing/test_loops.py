@@ -195,7 +195,7 @@ async def test_a_view_is_read_under_the_lock_that_guards_its_changes(monkeypatch
     """A thread that reads it while another changes it would keep a window of a mixture."""
     rig = Rig()
     await rig.active(7)
-    lock, owned = rig.storage._views._buffers.lock, []
+    lock, owned = rig.storage._buffers.lock, []
     newest = ChatView.newest
 
     def spied(view, limit):
@@ -240,7 +240,7 @@ async def test_a_compaction_that_is_cancelled_before_it_begins_holds_up_nobody()
     rig = Rig()
     await rig.save(*dialogue(9))
     fetching = asyncio.ensure_future(rig.view())
-    while not rig.storage._views._buffers.flights:  # noqa: ASYNC110 - round by round
+    while not rig.storage._buffers.tasks:  # noqa: ASYNC110 - round by round
         await asyncio.sleep(0)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:

@@ -21,7 +21,7 @@ AT_ONCE: Final = 4
 """Pieces of work in a round of the loop; each takes a millisecond or less, as a rule."""
 
 
-class Pace:
+class FairShare:
     """Lets the tasks of one loop take turns; not for other threads."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Pace:
 
 
 _lock: Final = threading.Lock()
-_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pace]] = (
+_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FairShare]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -67,16 +67,16 @@ async def take_turn() -> None:
     """Wait for a turn in the running loop, before work that takes long."""
     loop = asyncio.get_running_loop()
     with _lock:
-        pace = _of_loops.get(loop)
-        if pace is None:
+        share = _of_loops.get(loop)
+        if share is None:
             # One that was closed while tasks waited would be held by their turns.
             for closed in [known for known in _of_loops if known.is_closed()]:
                 del _of_loops[closed]
-            pace = _of_loops[loop] = Pace()
-    await pace.turn()
+            share = _of_loops[loop] = FairShare()
+    await share.turn()
 
 
-async def paced(messages: int, work: Callable[[], T]) -> T:
+async def run_fairly(messages: int, work: Callable[[], T]) -> T:
     """Do pure work on messages in its turn, or in a thread where there are many of them."""
     if messages <= OFF_LOOP:
         await take_turn()

@@ -7,7 +7,7 @@ import gc
 import weakref
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.storage._engine.fair_share import AT_ONCE, Pace, take_turn
+from agent_memory.storage._engine.fair_share import AT_ONCE, FairShare, take_turn
 from agent_memory.testing import ScriptedSummarizer
 from rig import dialogue
 
@@ -23,21 +23,21 @@ async def rounds_of(tasks):
 
 async def test_few_do_not_wait():
     """A turn that is free is taken without leaving the loop's round."""
-    pace, happened = Pace(), []
+    share, happened = FairShare(), []
     asyncio.get_running_loop().call_soon(happened.append, "next round")
     for _ in range(AT_ONCE):
-        await pace.turn()
+        await share.turn()
     assert happened == []
-    await pace.turn()
+    await share.turn()
     assert happened == ["next round"]
 
 
 async def test_many_take_turns_in_the_order_they_came():
     """So many in each round of the loop, and nobody is forgotten."""
-    pace, done = Pace(), []
+    share, done = FairShare(), []
 
     async def work(number):
-        await pace.turn()
+        await share.turn()
         done.append(number)
 
     tasks = [asyncio.create_task(work(number)) for number in range(10 * AT_ONCE)]
@@ -52,10 +52,10 @@ async def test_many_take_turns_in_the_order_they_came():
 
 async def test_who_is_cancelled_takes_no_turn_from_others():
     """Waiting or just called, it leaves; all others come through."""
-    pace, done = Pace(), []
+    share, done = FairShare(), []
 
     async def work(number):
-        await pace.turn()
+        await share.turn()
         done.append(number)
 
     tasks = [asyncio.create_task(work(number)) for number in range(30)]
@@ -68,7 +68,7 @@ async def test_who_is_cancelled_takes_no_turn_from_others():
     assert sorted(done) == sorted(set(range(30)) - cancelled)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    await pace.turn()
+    await share.turn()
 
 
 def test_each_loop_has_a_pace_of_its_own():

@@ -1,0 +1,170 @@
+"""Work begun in one event loop that tasks of any loop may wait for.
+
+A loop may be closed, or stop running, in the middle of a task: ``asyncio.run`` in a worker
+thread that ends, a program of one ``run_until_complete`` after another. Nothing tells those who
+wait in other loops, so they look themselves, once a second. This module alone asks whether a
+loop still runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+_CHECK_SECONDS: Final = 1.0
+
+
+def is_over(task: asyncio.Task[Any]) -> bool:
+    """Whether nothing of a task goes on: it is done, or its loop does not run."""
+    return task.done() or not task.get_loop().is_running()
+
+
+class SharedTask(Generic[T]):
+    """Work begun in the running loop; tasks of any loop may wait for its end.
+
+    It counts as abandoned once its loop is closed or does not run. Whoever finds that goes on
+    without it, usually with another one in its place. Should the loop run again, the late result
+    may be installed only where this is still the current one.
+    """
+
+    def __init__(self) -> None:
+        # A strong reference would keep a closed loop alive, with all that waited in it.
+        self._loop = weakref.ref(asyncio.get_running_loop())
+        self._outcome: Future[T | None] = Future()
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    def start(
+        cls,
+        work: Callable[[SharedTask[T]], Coroutine[Any, Any, None]],
+        *,
+        when_cancelled: Callable[[SharedTask[T]], object],
+    ) -> SharedTask[T]:
+        """Begin work in a task of its own: no waiter's cancellation ends it.
+
+        Args:
+            work: given the shared task, which it finishes.
+            when_cancelled: called in its loop when the task was cancelled, perhaps before it
+                began.
+        """
+        shared = cls()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                when_cancelled(shared)
+            shared.finish()
+
+        shared._task = asyncio.create_task(work(shared))
+        shared._task.add_done_callback(ended)
+        return shared
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it has not ended and its loop does not run."""
+        loop = self._loop()
+        return not self._outcome.done() and (loop is None or not loop.is_running())
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it goes on: neither ended nor abandoned."""
+        return not self._outcome.done() and not self.is_abandoned
+
+    def finish(self, result: T | None = None) -> None:
+        """End it, and wake all who wait. The first result counts."""
+        if not self._outcome.done():
+            self._outcome.set_result(result)
+
+    def cancel(self) -> None:
+        """Cancel the task that :meth:`start` began, in its own loop."""
+        if self._task is not None and self.is_live:
+            self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    async def wait(self) -> T | None:
+        """Wait for the end; a cancellation ends the wait alone.
+
+        Returns:
+            The result; None when it was cancelled or abandoned.
+        """
+        if self.is_live:
+            ended = asyncio.wrap_future(self._outcome)
+            while self.is_live:
+                await asyncio.wait([ended], timeout=_CHECK_SECONDS)
+        return self._outcome.result() if self._outcome.done() else None
+
+
+@attrs.define(eq=False)
+class _Turn:
+    loop: weakref.ref[asyncio.AbstractEventLoop]
+    given: Future[None] = attrs.field(factory=Future[None])
+
+    @property
+    def is_abandoned(self) -> bool:
+        loop = self.loop()
+        return loop is None or not loop.is_running()
+
+
+class SharedSemaphore:
+    """Like ``asyncio.Semaphore``, for tasks of any loops, first come, first served.
+
+    A task in a loop that does not run neither holds a slot nor is given one.
+
+    Args:
+        count: how many tasks may hold a slot at once.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: set[_Turn] = set()
+        self._waiting: deque[_Turn] = deque()
+        self._lock = threading.Lock()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncGenerator[None, None]:
+        """Hold a slot for the length of a ``with`` block."""
+        turn = _Turn(weakref.ref(asyncio.get_running_loop()))
+        try:
+            await self._acquire(turn)
+            yield
+        finally:
+            self._release(turn)
+
+    async def _acquire(self, turn: _Turn) -> None:
+        given: asyncio.Future[None] | None = None
+        while True:
+            with self._lock:
+                # A loop that had stopped may run again: its turn was passed over meanwhile.
+                if turn not in self._held and turn not in self._waiting:
+                    self._waiting.append(turn)
+                self._hand_out()
+                if turn in self._held:
+                    return
+            given = given or asyncio.wrap_future(turn.given)
+            await asyncio.wait([given], timeout=_CHECK_SECONDS)
+
+    def _release(self, turn: _Turn) -> None:
+        with self._lock:
+            self._held.discard(turn)
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give free slots to those who wait, in their order."""
+        if len(self._held) == self._count and self._waiting:
+            self._held = {turn for turn in self._held if not turn.is_abandoned}
+        while self._waiting and len(self._held) < self._count:
+            turn = self._waiting.popleft()
+            if not turn.is_abandoned:
+                self._held.add(turn)
+                if not turn.given.done():
+                    turn.given.set_result(None)
