@@ -18,7 +18,7 @@ async def _fill(storage):
     await storage.save_chat_messages(name, name, name, [message])
 
 
-@pytest.fixture(params=["sqlite", "files", "postgresql"])
+@pytest.fixture(params=["sqlite", "files", pytest.param("postgresql", marks=pytest.mark.matrix)])
 def empty_store(request, tmp_path):
     """The URL of a store that holds nothing."""
     if request.param == "postgresql":
