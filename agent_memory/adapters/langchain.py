@@ -19,7 +19,6 @@ from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.in_memory import InMemoryChatStorage
-from agent_memory.storage.retracting import retract_all
 from agent_memory.storage.sync import SyncChatStorage
 
 try:
@@ -133,7 +132,7 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
         if self._erases:
             await self._storage.delete_chat(*self._ids)
         else:
-            await retract_all(self._storage, self._key)
+            await self._storage.clear(*self._ids)
         self._shown = None
 
     def _made(self, given: list[BaseMessage]) -> list[ConversationMessage]:

@@ -22,7 +22,6 @@ from agent_memory.providers.openai_responses import FORMAT
 from agent_memory.providers.part import as_dict
 from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.retracting import retract_all, retract_newest
 
 try:
     # Taken at run time, so that type checkers need not have the SDK.
@@ -127,7 +126,7 @@ class AgentMemorySession:
 
         With a summarizing storage that is the newest of the raw log: a summary is no item.
         """
-        message = await retract_newest(self._storage, self._key)
+        message = await self._storage.retract_newest(*self._ids)
         return None if message is None else _items([message])[0]
 
     async def clear_session(self, *, erase: bool | None = None) -> None:
@@ -139,7 +138,7 @@ class AgentMemorySession:
         if self._erase_on_clear if erase is None else erase:
             await self._storage.delete_chat(*self._ids)
         else:
-            await retract_all(self._storage, self._key)
+            await self._storage.clear(*self._ids)
 
     @property
     def _ids(self) -> tuple[str, str, str]:

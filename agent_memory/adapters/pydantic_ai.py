@@ -28,7 +28,6 @@ from agent_memory.adapters.pydantic_ai_messages import (
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.retracting import retract_all
 
 try:
     from pydantic_ai import ModelMessagesTypeAdapter, RunContext
@@ -195,12 +194,12 @@ class AgentMemoryHistory:
         if erase:
             await self._storage.delete_chat(*self._ids)
         else:
-            await retract_all(self._storage, self._key)
+            await self._storage.clear(*self._ids)
 
     async def _add(self, given: _Given, view: Sequence[ConversationMessage]) -> bool:
         new = given.after(view)
         if new is None:  # a summarizer may keep none of the messages
-            newest = await self._storage._read(self._key, last=_KNOWN)
+            newest = await self._storage.read_log(*self._ids, last=_KNOWN)
             new = given.after([*view, *newest.messages]) or given.all()
         # A reply that calls tools would leave the log with an open exchange, and a summary waits
         # until that is closed: what comes before the reply is saved by itself.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -12,11 +12,6 @@ from agent_memory.keys import new_id
 from agent_memory.log import Retraction, retraction_of
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, LogSlice, Note
-
-__all__ = ["retract_all", "retract_messages", "retract_newest"]
-
-if TYPE_CHECKING:
-    from agent_memory.storage.base import ChatStorage
 
 _Read: TypeAlias = Callable[..., Awaitable[LogSlice]]
 _Save: TypeAlias = Callable[[ChatKey, Sequence[Entry]], Awaitable[LogSlice]]
@@ -118,18 +113,3 @@ class _Search:
         elif retraction.hidden is not None and retraction.hidden[1] == position - 1:
             # An earlier search has found all of this hidden: it need not be read again.
             self.passed = min(self.passed, retraction.hidden[0])
-
-
-async def retract_messages(storage: ChatStorage, key: ChatKey, ids: Iterable[str]) -> Note:
-    """Call ``storage.retract``."""
-    return await storage.retract(key.user_id, key.session_id, key.agent_id, ids)
-
-
-async def retract_all(storage: ChatStorage, key: ChatKey) -> Note:
-    """Call ``storage.clear``."""
-    return await storage.clear(key.user_id, key.session_id, key.agent_id)
-
-
-async def retract_newest(storage: ChatStorage, key: ChatKey) -> ConversationMessage | None:
-    """Call ``storage.retract_newest``."""
-    return await storage.retract_newest(key.user_id, key.session_id, key.agent_id)

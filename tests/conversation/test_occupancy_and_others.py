@@ -5,7 +5,6 @@ from __future__ import annotations
 from talking import LONG, Summarizer, turns
 
 from agent_memory import ConversationManager, Usage
-from agent_memory.storage.retracting import retract_all
 from agent_memory.tokens import HeuristicTokenCounter
 from rig import IDS, KEY, assistant, texts, user
 
@@ -71,7 +70,7 @@ async def test_what_is_retracted_leaves_the_context(storage):
     run = await manager.start_run(*IDS)
     run.add(user("ask"))
     await run.messages()
-    await retract_all(storage, KEY)
+    await storage.clear(*IDS)
     assert await run.messages() == []
     assert run.context_tokens == 0
     run.add(more := user("once more"))

@@ -19,9 +19,8 @@ from agent_memory import (
     WrapperChatStorage,
 )
 from agent_memory.log import Retraction, retracted_ids, retraction_of, visible
-from agent_memory.storage.retracting import retract_all, retract_messages, retract_newest
 from agent_memory.testing import SlowChatStorage
-from rig import IDS, KEY, dialogue
+from rig import IDS, dialogue
 
 
 class Counting(WrapperChatStorage):
@@ -53,36 +52,36 @@ async def shown(storage):
 async def test_the_newest_message_is_retracted_again_and_again(storage):
     """Each call takes the next one, whatever was saved between; the log has all of them."""
     await storage.save_chat_messages(*IDS, dialogue(3))
-    assert (await retract_newest(storage, KEY)).id == "m3"
-    assert (await retract_newest(storage, KEY)).id == "m2"
+    assert (await storage.retract_newest(*IDS)).id == "m3"
+    assert (await storage.retract_newest(*IDS)).id == "m2"
     await storage.save_chat_messages(*IDS, dialogue(1, start=4))
     assert await shown(storage) == ["m1", "m4"]
-    assert [(await retract_newest(storage, KEY)).id for _ in range(2)] == ["m4", "m1"]
-    assert await retract_newest(storage, KEY) is None
+    assert [(await storage.retract_newest(*IDS)).id for _ in range(2)] == ["m4", "m1"]
+    assert await storage.retract_newest(*IDS) is None
     assert await shown(storage) == []
     assert [m.id async for m in storage.iter_chat(*IDS)] == ["m1", "m2", "m3", "m4"]
 
 
 async def test_an_unknown_chat_has_nothing_to_retract(storage):
     """And is not created."""
-    assert await retract_newest(storage, KEY) is None
+    assert await storage.retract_newest(*IDS) is None
     assert [info async for info in storage.list_chats()] == []
 
 
 async def test_some_messages_are_retracted_by_their_ids(storage):
     """They may lie anywhere in the chat."""
     await storage.save_chat_messages(*IDS, dialogue(5))
-    await retract_messages(storage, KEY, ["m2", "m4"])
+    await storage.retract(*IDS, ["m2", "m4"])
     assert await shown(storage) == ["m1", "m3", "m5"]
-    assert [(await retract_newest(storage, KEY)).id for _ in range(3)] == ["m5", "m3", "m1"]
+    assert [(await storage.retract_newest(*IDS)).id for _ in range(3)] == ["m5", "m3", "m1"]
 
 
 async def test_all_that_was_saved_is_retracted_by_one_small_note(storage):
     """What is saved afterwards is shown; nothing before ever again."""
     await storage.save_chat_messages(*IDS, dialogue(300))
-    note = await retract_all(storage, KEY)
+    note = await storage.clear(*IDS)
     assert len(repr(note)) < 500
-    assert await retract_newest(storage, KEY) is None
+    assert await storage.retract_newest(*IDS) is None
     await storage.save_chat_messages(*IDS, dialogue(2, start=301))
     assert await shown(storage) == ["m301", "m302"]
     assert await storage.fetch_chat(*IDS, 10) == await storage.fetch_chat(*IDS)
@@ -92,7 +91,7 @@ async def test_a_limit_counts_what_is_shown(storage):
     """Retracted messages at the end take no place of others."""
     await storage.save_chat_messages(*IDS, dialogue(30))
     for _ in range(10):
-        await retract_newest(storage, KEY)
+        await storage.retract_newest(*IDS)
     fetched = await storage.fetch_chat(*IDS, 5)
     assert [message.id for message in fetched] == [f"m{n}" for n in range(16, 21)]
 
@@ -101,7 +100,7 @@ async def test_of_many_calls_at_once_each_gets_its_own_message():
     """All see the same newest message at first; nobody retracts what another has retracted."""
     storage = SlowChatStorage(InMemoryChatStorage(), 0)
     await storage.save_chat_messages(*IDS, dialogue(12))
-    taken = await asyncio.gather(*(retract_newest(storage, KEY) for _ in range(10)))
+    taken = await asyncio.gather(*(storage.retract_newest(*IDS) for _ in range(10)))
     assert {message.id for message in taken} == {f"m{n}" for n in range(3, 13)}
     assert await shown(storage) == ["m1", "m2"]
 
@@ -113,7 +112,7 @@ async def test_a_foreign_entry_under_the_note_s_id_is_an_error():
         *IDS, [ConversationMessage("user", "hi", id="retracted-2"), *dialogue(1)]
     )
     with pytest.raises(StorageConflictError):
-        await retract_newest(storage, KEY)
+        await storage.retract_newest(*IDS)
 
 
 async def test_retracting_a_chat_message_by_message_reads_little_of_it():
@@ -121,15 +120,15 @@ async def test_retracting_a_chat_message_by_message_reads_little_of_it():
     storage = Counting(InMemoryChatStorage())
     await storage.save_chat_messages(*IDS, dialogue(400))
     for _ in range(400):
-        assert await retract_newest(storage, KEY) is not None
-    assert await retract_newest(storage, KEY) is None
+        assert await storage.retract_newest(*IDS) is not None
+    assert await storage.retract_newest(*IDS) is None
     assert storage.read < 400 * 40
 
 
 async def test_no_ids_are_refused(storage):
     """A call that retracts nothing is a mistake."""
     with pytest.raises(InvalidRequestError, match="at least one"):
-        await retract_messages(storage, KEY, [])
+        await storage.retract(*IDS, [])
 
 
 def test_a_malformed_note_retracts_nothing():

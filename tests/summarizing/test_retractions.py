@@ -8,7 +8,6 @@ import pytest
 
 from agent_memory import InMemoryChatStorage, SqlChatStorage, SummarizingChatStorage
 from agent_memory.log import visible
-from agent_memory.storage.retracting import retract_all, retract_messages, retract_newest
 from agent_memory.testing import ScriptedSummarizer, blind_cut, witnessed
 from rig import IDS, KEY, Rig, call, dialogue, names, result, system, user, violations
 
@@ -42,7 +41,7 @@ async def test_a_retracted_tail_leaves_the_summary_as_it_is():
     """Nothing of it was summarized: the model is not asked again."""
     storage, summarizer = await summarized(InMemoryChatStorage())
     before = await storage.fetch_chat(*IDS)
-    await retract_newest(storage, KEY)
+    await storage.retract_newest(*IDS)
     assert await storage.fetch_chat(*IDS) == before[:-1]
     assert len(summarizer.calls) == 1
     assert len([message async for message in storage.iter_chat(*IDS)]) == 12
@@ -51,7 +50,7 @@ async def test_a_retracted_tail_leaves_the_summary_as_it_is():
 async def test_a_message_that_a_summary_stands_for_makes_a_new_one():
     """The old summary is void; the new one knows nothing of the message."""
     storage, summarizer = await summarized(InMemoryChatStorage())
-    await retract_messages(storage, KEY, ["m3"])
+    await storage.retract(*IDS, ["m3"])
     view = await storage.fetch_chat(*IDS)
     assert len(summarizer.calls) == 2
     assert told(view) == ids(1, 12, without=(3,))
@@ -63,7 +62,7 @@ async def test_a_message_that_a_summary_stands_for_makes_a_new_one():
 async def test_a_chat_not_long_enough_without_its_summary_is_shown_raw():
     """What is left is under the trigger once most of it was retracted."""
     storage, summarizer = await summarized(InMemoryChatStorage())
-    await retract_messages(storage, KEY, ids(1, 8))
+    await storage.retract(*IDS, ids(1, 8))
     assert told(await storage.fetch_chat(*IDS)) == ids(9, 12)
     assert len(summarizer.calls) == 1
 
@@ -72,8 +71,8 @@ async def test_a_restart_needs_no_new_summary(tmp_path):
     """The record made after the retraction is known to leave the message out."""
     async with SqlChatStorage(f"sqlite:///{tmp_path}/chats.db") as inner:
         storage, _ = await summarized(inner)
-        await retract_messages(storage, KEY, ["m3"])
-        await retract_newest(storage, KEY)
+        await storage.retract(*IDS, ["m3"])
+        await storage.retract_newest(*IDS)
         view = await storage.fetch_chat(*IDS)
         again = ScriptedSummarizer()
         assert await summarizing(inner, again).fetch_chat(*IDS) == view
@@ -85,7 +84,7 @@ async def test_a_restart_right_after_the_retraction_makes_the_new_summary():
     """Nothing in memory is needed to know that the record is void."""
     inner = InMemoryChatStorage()
     await summarized(inner)
-    await retract_messages(inner, KEY, ["m3"])
+    await inner.retract(*IDS, ["m3"])
     again = ScriptedSummarizer()
     assert told(await summarizing(inner, again).fetch_chat(*IDS)) == ids(1, 12, without=(3,))
     assert len(again.calls) == 1
@@ -95,7 +94,7 @@ async def test_what_another_worker_retracts_is_seen():
     """Its note is among what follows the buffer."""
     inner = InMemoryChatStorage()
     storage, _ = await summarized(inner, shared=True)
-    await retract_messages(inner, KEY, ["m2", "m12"])
+    await inner.retract(*IDS, ["m2", "m12"])
     assert told(await storage.fetch_chat(*IDS)) == ids(1, 11, without=(2,))
 
 
@@ -107,7 +106,7 @@ async def test_a_summary_under_way_does_not_bring_the_message_back():
     gate = summarizer.hold()
     await storage.fetch_chat(*IDS)
     await gate.reached()
-    await retract_messages(storage, KEY, ["m3"])
+    await storage.retract(*IDS, ["m3"])
     gate.open()
     assert "m3" not in told(await storage.fetch_chat(*IDS))
     await storage.aclose()
@@ -121,7 +120,7 @@ async def test_two_workers_agree_after_one_summarized_without_knowing():
     one, _ = await summarized(inner, shared=False)
     two, _ = summarizing(inner, shared=False), None
     await two.fetch_chat(*IDS)
-    await retract_messages(two, KEY, ["m3"])
+    await two.retract(*IDS, ["m3"])
     await one.compact_now(*IDS)
     await two.save_chat_messages(*IDS, dialogue(8, start=13))
     assert told(await two.fetch_chat(*IDS)) == ids(1, 20, without=(3,))
@@ -137,14 +136,14 @@ async def test_a_pinned_message_can_be_retracted():
         *IDS, [system(id="s"), user("pin", pinned=True, id="p"), *dialogue(12)]
     )
     assert {"s", "p"} <= set(told(await storage.fetch_chat(*IDS)))
-    await retract_messages(storage, KEY, ["p", "s"])
+    await storage.retract(*IDS, ["p", "s"])
     assert told(await storage.fetch_chat(*IDS)) == ids(1, 12)
 
 
 async def test_a_cleared_chat_begins_anew():
     """No summary of what was cleared, and reading it again does not read it all."""
     storage, summarizer = await summarized(InMemoryChatStorage(), 200)
-    await retract_all(storage, KEY)
+    await storage.clear(*IDS)
     assert await storage.fetch_chat(*IDS) == []
     await storage.save_chat_messages(*IDS, dialogue(3, start=201))
     assert told(await storage.fetch_chat(*IDS)) == ids(201, 203)
@@ -158,7 +157,7 @@ async def test_a_cleared_chat_begins_anew():
 async def test_the_account_tells_what_was_retracted():
     """Auditors see the message and why no model does."""
     storage, _ = await summarized(InMemoryChatStorage())
-    await retract_messages(storage, KEY, ["m3", "m12"])
+    await storage.retract(*IDS, ["m3", "m12"])
     account = await storage.explain(*IDS)
     assert account.count("retracted") == 2
     assert account.count("covered") + account.count("verbatim") == 10
@@ -171,9 +170,9 @@ async def test_a_long_chat_with_retractions_stays_right(every):
     for number in range(1, 121):
         await storage.save_chat_messages(*IDS, dialogue(1, start=number))
         if number % every == 0:
-            await retract_messages(storage, KEY, [f"m{number - every // 2}"])
+            await storage.retract(*IDS, [f"m{number - every // 2}"])
         if number % 7 == 0:
-            await retract_newest(storage, KEY)
+            await storage.retract_newest(*IDS)
         entries = [entry async for entry in storage.iter_log(*IDS)]
         view = await storage.fetch_chat(*IDS)
         assert told(view) == [message.id for message in visible(entries)]
@@ -188,7 +187,7 @@ async def test_retractions_beside_saves_and_fetches():
         await storage.save_chat_messages(*IDS, dialogue(1, start=number))
         await storage.fetch_chat(*IDS)
         if number % 3 == 0:
-            await retract_newest(storage, KEY)
+            await storage.retract_newest(*IDS)
 
     await asyncio.gather(*(work(number) for number in range(1, 91)))
     entries = [entry async for entry in storage.iter_log(*IDS)]
@@ -201,6 +200,6 @@ async def test_what_a_summary_tells_of_a_message_that_is_shown_as_well_is_void_t
     rig = Rig(summarizer=ScriptedSummarizer(cut=blind_cut))
     await rig.save(*dialogue(6), call("a", id="call"), result("a", id="result"), user(id="end"))
     assert names(await rig.view()) == ["S", "m5", "call", "result", "end"]
-    await retract_messages(rig.storage, KEY, ["call"])
+    await rig.storage.retract(*IDS, ["call"])
     view = await rig.view()
     assert violations(view, visible((await rig.inner._read(KEY)).entries)) == []
