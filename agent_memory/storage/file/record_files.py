@@ -16,7 +16,6 @@ from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.file.chat_log import (
     FileSnapshot,
     find_log_end,
-    lines,
     lines_back,
     read_header,
 )
@@ -31,6 +30,7 @@ from agent_memory.storage.file.disk import (
     sync_directory,
 )
 from agent_memory.storage.file.lock import ChatLock
+from agent_memory.storage.summaries import Found
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class _NewestRecord:
 
 @attrs.frozen
 class RecordFiles:
-    """Reads and writes chats' summary records; see ``SummaryStore``.
+    """Reads and writes chats' summary records; see ``StoredSummaries``.
 
     Args:
         lock: how chats are locked.
@@ -54,7 +54,7 @@ class RecordFiles:
     lock: ChatLock
     durability: Durability
 
-    def save(
+    def put(
         self, paths: ChatPaths, key: ChatKey, record: SummaryRecord, replaces: str | None
     ) -> bool:
         """Store a record if its predecessor is the newest and it fits the chat."""
@@ -74,45 +74,33 @@ class RecordFiles:
                 return True
             return False
 
-    def load(self, paths: ChatPaths, key: ChatKey) -> SummaryRecord | None:
-        """Return the newest record, if it was made at the chat's floor.
-
-        Raises:
-            CorruptedRecordError: it cannot be read.
-        """
-        with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
-            for at, line in lines_back(snapshot := FileSnapshot(file), 0, snapshot.size):
-                place = f"{paths.summaries}, byte {at}"
-                try:
-                    record = decode_record(line, key.agent_id, location=place)
-                except CorruptedRecordError as error:
-                    error.record_id = None if error.is_newer else _identity(line)[0]
-                    raise
-                # Looked up after the record was read, so that a trim in between is noticed.
-                return record if record.floor == _floor(paths, key) else None
-        return None
-
-    def list(self, paths: ChatPaths, key: ChatKey) -> list[SummaryRecord]:
-        """Return the readable records made at the chat's floor, oldest first."""
-        records: list[SummaryRecord] = []
+    def read(self, paths: ChatPaths, key: ChatKey, *, newest_only: bool) -> Found:
+        """Return the records made at the chat's floor, oldest first, or only the newest."""
+        found: list[SummaryRecord | CorruptedRecordError] = []
         with suppress(FileNotFoundError), open_to_read(paths.summaries) as file:
             snapshot = FileSnapshot(file)
-            for _, line in lines(snapshot, 0, snapshot.size):
-                with suppress(CorruptedRecordError):
-                    records.append(decode_record(line, key.agent_id))
-        floor = _floor(paths, key) if records else 0
-        return [record for record in records if record.floor == floor]
+            for at, line in lines_back(snapshot, 0, snapshot.size):
+                found.append(_parsed(line, key, f"{paths.summaries}, byte {at}"))
+                if newest_only:
+                    break
+        # Looked up after the records were read, so that a trim in between is noticed.
+        floor = _floor(paths, key) if found else None
+        return [
+            record
+            for record in reversed(found)
+            if isinstance(record, CorruptedRecordError) or record.floor == floor
+        ]
 
-    def forget(self, paths: ChatPaths, key: ChatKey) -> int:
-        """Remove all records and return how many there were."""
-        with self.lock.acquire(paths, key, create=False) as locked:
-            if locked is None:
+    def drop(self, paths: ChatPaths, key: ChatKey) -> int:
+        """Remove all records and return how many of them could be read."""
+        with self.lock.acquire(paths, key, create=False) as file:
+            if file is None:
                 return 0
-            count = len(self.list(paths, key))
+            found = self.read(paths, key, newest_only=False)
             with suppress(FileNotFoundError):
                 os.unlink(paths.summaries)  # noqa: PTH108 - a string
                 sync_directory(paths.directory, self.durability)
-            return count
+            return sum(isinstance(record, SummaryRecord) for record in found)
 
     def _append(self, paths: ChatPaths, end: int, record: SummaryRecord) -> None:
         with self._opened(paths.summaries) as file:
@@ -134,6 +122,15 @@ def _newest(path: str) -> _NewestRecord:
             record_id, floor = _identity(line)
             return _NewestRecord(record_id, floor, at + len(line) + 1)
     return _NewestRecord()
+
+
+def _parsed(line: bytes, key: ChatKey, location: str) -> SummaryRecord | CorruptedRecordError:
+    try:
+        return decode_record(line, key.agent_id, location=location)
+    except CorruptedRecordError as error:
+        # By its id a damaged record can be replaced; one of a newer version is left alone.
+        error.record_id = None if error.is_newer else _identity(line)[0]
+        return error
 
 
 def _identity(line: bytes) -> tuple[str | None, int | None]:

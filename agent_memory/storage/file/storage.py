@@ -14,8 +14,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar, cast
 
-import attrs
-
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey
@@ -25,7 +23,6 @@ from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.file.appender import Appender
 from agent_memory.storage.file.directory import (
-    ChatPaths,
     every_key,
     find_strays,
     list_accessible_keys,
@@ -48,7 +45,7 @@ from agent_memory.storage.file.reader import (
 from agent_memory.storage.file.record_files import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
 from agent_memory.storage.requests import check_scope_ids
-from agent_memory.storage.summaries import SummaryStore
+from agent_memory.storage.summaries import Found, StoredSummaries, SummaryStore
 
 T = TypeVar("T")
 
@@ -175,7 +172,22 @@ class FileChatStorage(ChatStorage):
 
     def summaries(self) -> SummaryStore:
         """Return the records, which lie in files beside the chats."""
-        return _FileSummaries(self, self._records)
+        return StoredSummaries(self._put_record, self._read_records, self._drop_records)
+
+    async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
+        await self._ready()
+        doing = "saving a summary of the chat"
+        return await self._writing(doing, key, self._records.put, record, replaces)
+
+    async def _read_records(self, key: ChatKey, *, newest_only: bool) -> Found:
+        await self._ready()
+        read = partial(self._records.read, newest_only=newest_only)
+        paths = paths_of(self._root, key)
+        return await self._reading("reading summaries", key, read, paths, key)
+
+    async def _drop_records(self, key: ChatKey) -> int:
+        await self._ready()
+        return await self._writing("forgetting the summaries of the chat", key, self._records.drop)
 
     # ------------------------------------------------------------------------------- checks
 
@@ -294,34 +306,3 @@ def _checked_directory(directory: object) -> Path:
     if path.exists() and not path.is_dir():
         raise InvalidRequestError(f"{path} is a file; give the directory that holds the chats")
     return path.absolute()
-
-
-@attrs.frozen
-class _FileSummaries(SummaryStore):
-    _storage: FileChatStorage
-    _records: RecordFiles
-
-    async def save_summary(
-        self, key: ChatKey, record: SummaryRecord, *, replaces: str | None
-    ) -> bool:
-        await self._storage._ready()
-        return await self._storage._writing(
-            "saving a summary of the chat", key, self._records.save, record, replaces
-        )
-
-    async def load_summary(self, key: ChatKey) -> SummaryRecord | None:
-        return await self._read(self._records.load, key)
-
-    async def list_summaries(self, key: ChatKey) -> list[SummaryRecord]:
-        return await self._read(self._records.list, key)
-
-    async def forget_summaries(self, key: ChatKey) -> int:
-        await self._storage._ready()
-        return await self._storage._writing(
-            "forgetting the summaries of the chat", key, self._records.forget
-        )
-
-    async def _read(self, function: Callable[[ChatPaths, ChatKey], T], key: ChatKey) -> T:
-        await self._storage._ready()
-        paths = paths_of(self._storage._root, key)
-        return await self._storage._reading("reading summaries", key, function, paths, key)
