@@ -24,6 +24,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
+_DECODED_AT_ONCE: Final = 200  # entries: about a millisecond
+
 
 class Handoff(Generic[T]):
     """The outcome of work in another thread; made, and waited for, in one task.
@@ -143,6 +145,14 @@ async def result_of(future: concurrent.futures.Future[T]) -> T:
 
     await _outlast(future.done, subscribe, future)
     return future.result()
+
+
+async def decode(function: Callable[[], T], count: int) -> T:
+    """Call a function that decodes so many entries; in a thread if that takes long.
+
+    The loop that it would hold up is the caller's, and serves others too.
+    """
+    return function() if count <= _DECODED_AT_ONCE else await asyncio.to_thread(function)
 
 
 async def _outlast(

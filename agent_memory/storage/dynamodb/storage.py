@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.storage._engine.handoff import decode
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.codec import encode_entry
 from agent_memory.storage.dynamodb.connection import (
@@ -76,8 +76,6 @@ def assemble(
 
 
 T = TypeVar("T")
-
-_DECODED_AT_ONCE: Final = 200  # entries in an event loop: about a millisecond
 
 
 def _utc_now() -> datetime:
@@ -248,12 +246,12 @@ class DynamoDbChatStorage(ChatStorage):
         found = await self._run(
             lambda backend: backend.reader.read(key, after=after, first=first, last=last)
         )
-        return await _decoded(found.decode, found.requested.count)
+        return await decode(found.decode, found.requested.count)
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         found = await self._run(lambda backend: backend.reader.read_session(user_id, session_id))
         count = sum(raw.requested.count for raw in found.values())
-        return await _decoded(lambda: {key: raw.decode() for key, raw in found.items()}, count)
+        return await decode(lambda: {key: raw.decode() for key, raw in found.items()}, count)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
         return await self._run(lambda backend: backend.forgetter.forget(key, keep))
@@ -315,11 +313,6 @@ class _DynamoDbSummaries(SummaryStore):
     async def forget_summaries(self, key: ChatKey) -> int:
         await self._storage._ready()
         return await self._storage._run(lambda backend: backend.records.forget(key))
-
-
-async def _decoded(decode: Callable[[], T], count: int) -> T:
-    """Decode entries: more than a few in a thread, since other callers share either loop."""
-    return decode() if count <= _DECODED_AT_ONCE else await asyncio.to_thread(decode)
 
 
 def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:
