@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.messages import ChatKey
 from agent_memory.storage.dynamodb.table_layout import (
     DIGEST_BYTES,
     Kind,
@@ -30,6 +32,8 @@ differ by half an hour. Text is removed at once; what stays is a tombstone witho
 """
 
 _FIRST_RESERVE: Final = 1024
+
+_MOST_KNOWN: Final = 4096  # log ends of about 500 bytes; the next append to another reads it
 
 
 @attrs.frozen
@@ -102,6 +106,10 @@ class LogEnd:
     def partly_expired(self, now: int) -> bool:
         """Whether the oldest living item may have expired."""
         return self.oldest_expires_at is not None and self.oldest_expires_at * 1000 <= now
+
+    def has_expiries(self, now: int) -> bool:
+        """Whether anything that it knows may have expired."""
+        return self.wholly_expired(now) or self.partly_expired(now)
 
     def matches(self, ids: Iterable[str]) -> list[int]:
         """The living positions where one of these ids may be, in ascending order."""
@@ -200,3 +208,25 @@ def tombstone(item: LogItem) -> LogItem:
         expires_at=item.expires_at,
         token=item.token,
     )
+
+
+class KnownEnds:
+    """The log ends that a store knows, of the chats it wrote to most recently.
+
+    One is taken out while it is used, and put back once the table is known to agree: whatever
+    ends the work in between, the next writer reads the log's end.
+    """
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[ChatKey, LogEnd] = OrderedDict()
+
+    def take(self, key: ChatKey, now: int) -> LogEnd | None:
+        """Take a chat's end out; None if it is not known, or not fresh."""
+        end = self._ends.pop(key, None)
+        return end if end is not None and end.fresh(now) else None
+
+    def put(self, key: ChatKey, end: LogEnd) -> None:
+        """Remember a chat's end."""
+        self._ends[key] = end
+        if len(self._ends) > _MOST_KNOWN:
+            self._ends.popitem(last=False)

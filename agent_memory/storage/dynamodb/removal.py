@@ -6,15 +6,22 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import attrs
 
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage._engine.backoff import Backoff
-from agent_memory.storage.dynamodb.lanes import Lane, Lanes
+from agent_memory.storage._engine.group_commit import LoopGroupCommit
 from agent_memory.storage.dynamodb.listing import Lister
-from agent_memory.storage.dynamodb.log_end import ERASE_MS, LogEnd, next_floor, tombstone
+from agent_memory.storage.dynamodb.log_end import (
+    ERASE_MS,
+    KnownEnds,
+    LogEnd,
+    next_floor,
+    tombstone,
+)
 from agent_memory.storage.dynamodb.ranges import PositionRange, RawSlice
 from agent_memory.storage.dynamodb.reader import LogReader
 from agent_memory.storage.dynamodb.summary_records import SummaryRecords
@@ -52,34 +59,35 @@ class Forgetter:
         table: sends the requests.
         reader: reads the logs.
         writer: writes items.
+        saves: the queue in which a trim takes its turn.
         records: the summary records, void below a floor.
     """
 
     table: TableClient
     reader: LogReader
     writer: LogWriter
+    saves: LoopGroupCommit[str]
     records: SummaryRecords
 
     async def forget(self, key: ChatKey, keep: int) -> int:
         """Let only the newest `keep` messages live; return how many went."""
-        lane = self.writer.lanes.of(key)
-        async with lane.lock:
-            end, gone = await self._raise_floor(key, lane, keep)
+        end, gone = await self.saves.call(partial(self._raise_floor, key, keep), key)
         if end.floor:
             await asyncio.gather(self.records.remove_below(key, end.floor), self._sweep(key, end))
         return gone
 
-    async def _raise_floor(self, key: ChatKey, lane: Lane, keep: int) -> tuple[LogEnd, int]:
+    async def _raise_floor(self, key: ChatKey, keep: int) -> tuple[LogEnd, int]:
         """Return the log's end, and how many messages went below its floor just now."""
         backoff = Backoff(self.table.timeout)
         while True:
-            known = lane.end if lane.end and lane.end.fresh(self.reader.now()) else LogEnd()
-            items, end = await self.reader.headers(key, known.floor)
+            known = self.writer.ends.take(key, self.reader.now())
+            items, end = await self.reader.headers(key, 0 if known is None else known.floor)
             positions = await self._message_positions(key, items, end)
             floor = _floor(end, positions, keep)
-            lane.end = await self._put_floor(key, end, floor) if floor > end.floor else end
-            if lane.end is not None:
-                return lane.end, sum(position <= floor for position in positions)
+            after = await self._put_floor(key, end, floor) if floor > end.floor else end
+            if after is not None:
+                self.writer.ends.put(key, after)
+                return after, sum(position <= floor for position in positions)
             if backoff.expired:
                 raise lost_every_race(self.table, key)
             await backoff.wait()
@@ -176,13 +184,15 @@ class Purger:
         table: sends the requests.
         reader: reads the logs' ends.
         lister: finds the chats.
-        lanes: what is known of the chats, to be forgotten with them.
+        ends: the log ends that are known, to be forgotten with the chats.
+        saves: the queue in which the removal of a chat takes its turn.
     """
 
     table: TableClient
     reader: LogReader
     lister: Lister
-    lanes: Lanes
+    ends: KnownEnds
+    saves: LoopGroupCommit[str]
 
     async def purge(self, age_ms: int) -> int:
         """Remove chats that have been dead for so many milliseconds; return how many."""
@@ -190,22 +200,20 @@ class Purger:
         for user_id in await self.lister.users():
             key = await self.lister.key_after(user_id, None)
             while key is not None:
-                purged += await self._purge_chat(key, age_ms)
+                purged += await self.saves.call(partial(self._purge_chat, key, age_ms), key)
                 key = await self.lister.key_after(user_id, key)
             await self._purge_parts(user_id)
         return purged
 
     async def _purge_chat(self, key: ChatKey, age_ms: int) -> bool:
-        lane = self.lanes.of(key)
-        async with lane.lock:
-            end = await self.reader.end(key)
-            if end.last > end.floor or end.written_ms > self.reader.now() - age_ms:
-                return False
-            lane.end = None
-            for kind in (PART, SUMMARY):
-                await self._delete(key, kind, ("pk", "sk"))
-            await self._delete(key, LOG, HEADER)
-            return True
+        end = await self.reader.end(key)
+        if end.last > end.floor or end.written_ms > self.reader.now() - age_ms:
+            return False
+        self.ends.take(key, self.reader.now())
+        for kind in (PART, SUMMARY):
+            await self._delete(key, kind, ("pk", "sk"))
+        await self._delete(key, LOG, HEADER)
+        return True
 
     async def _delete(self, key: ChatKey, kind: bytes, only: tuple[str, ...]) -> None:
         stem = prefix(kind, key)

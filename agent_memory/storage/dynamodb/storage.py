@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 
+from agent_memory.errors import MessageTooLargeError, StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
-from agent_memory.storage._engine.handoff import decode
+from agent_memory.storage._engine.background_loop import BackgroundLoop, CallersLoop
+from agent_memory.storage._engine.group_commit import LoopGroupCommit
+from agent_memory.storage._engine.handoff import decode, result_of
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.codec import encode_entry
 from agent_memory.storage.dynamodb.connection import (
@@ -24,14 +28,14 @@ from agent_memory.storage.dynamodb.connection import (
     sdk_errors_of,
 )
 from agent_memory.storage.dynamodb.connection import create_table as make_table
-from agent_memory.storage.dynamodb.lanes import Lanes
 from agent_memory.storage.dynamodb.listing import Lister
+from agent_memory.storage.dynamodb.log_end import KnownEnds
 from agent_memory.storage.dynamodb.reader import LogReader
 from agent_memory.storage.dynamodb.removal import Forgetter, Purger
-from agent_memory.storage.dynamodb.running import CallersLoop, OwnLoop
 from agent_memory.storage.dynamodb.summary_records import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
-from agent_memory.storage.dynamodb.writer import LogWriter
+from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
+from agent_memory.storage.dynamodb.writer import GROUP, LogWriter
 from agent_memory.storage.summaries import SummaryStore
 
 
@@ -42,6 +46,7 @@ class Backend:
     table: TableClient
     reader: LogReader
     writer: LogWriter
+    saves: LoopGroupCommit[str]
     forgetter: Forgetter
     lister: Lister
     purger: Purger
@@ -51,7 +56,7 @@ class Backend:
 def assemble(
     table: TableClient, now: Callable[[], int], ttl: int | None, ttl_attribute: str
 ) -> Backend:
-    """Put the parts together.
+    """Put the parts together, for the loop that runs.
 
     Args:
         table: sends the requests.
@@ -59,23 +64,33 @@ def assemble(
         ttl: how many seconds entries live; None for ever.
         ttl_attribute: the attribute that tells DynamoDB when to remove an item.
     """
-    lanes = Lanes()
+    ends = KnownEnds()
     reader = LogReader(table, now)
-    writer = LogWriter(table, reader, lanes, ttl, ttl_attribute)
+    writer = LogWriter(table, reader, ends, ttl, ttl_attribute)
+    saves = LoopGroupCommit(
+        writer.commit, asyncio.get_running_loop(), by="chat", at_once=None, bounds=GROUP
+    )
     lister = Lister(table, reader)
     records = SummaryRecords(table, reader, ttl, ttl_attribute)
     return Backend(
         table,
         reader,
         writer,
-        Forgetter(table, reader, writer, records),
+        saves,
+        Forgetter(table, reader, writer, saves, records),
         lister,
-        Purger(table, reader, lister, lanes),
+        Purger(table, reader, lister, ends, saves),
         records,
     )
 
 
 T = TypeVar("T")
+
+
+_ANOTHER_LOOP: Final = (
+    "the client that was passed in serves the event loop that first used it; pass session= "
+    "instead of client= to use a DynamoDbChatStorage from several loops"
+)
 
 
 def _utc_now() -> datetime:
@@ -140,7 +155,7 @@ class DynamoDbChatStorage(ChatStorage):
     """
 
     _has_threads = True
-    _runner: OwnLoop | CallersLoop | None = None
+    _loop: BackgroundLoop | CallersLoop | None = None
     _backend: Backend | None = None
 
     def __init__(
@@ -191,11 +206,11 @@ class DynamoDbChatStorage(ChatStorage):
     async def _open(self) -> None:
         self._exits = AsyncExitStack()
         if self._client is None:
-            self._runner = OwnLoop(f"agent_memory dynamodb {self._table}")
+            self._loop = BackgroundLoop(f"agent_memory dynamodb {self._table}")
         else:
-            self._runner = CallersLoop()
+            self._loop = CallersLoop(_ANOTHER_LOOP)
         try:
-            self._backend = await self._runner.run(self._connected())
+            self._backend = await self._in_loop(self._connected())
         except BaseException:
             await self._close()
             raise
@@ -213,12 +228,22 @@ class DynamoDbChatStorage(ChatStorage):
         return assemble(table, _milliseconds(self._clock), self._ttl, self._ttl_attribute)
 
     async def _close(self) -> None:
-        if self._runner is not None:
-            await self._runner.stop(self._exits.aclose)
+        loop, backend, self._backend = self._loop, self._backend, None
+        if isinstance(loop, BackgroundLoop):
+            try:
+                if backend is not None:
+                    # A purge under way takes turns in the queue: it ends before that closes.
+                    await result_of(loop.submit(_all_others_done()))
+                    await result_of(backend.saves.close())
+            finally:
+                await result_of(loop.drain_and_stop(self._exits.aclose))
+                loop.stop()
+        elif backend is not None:
+            backend.saves.close()  # what waits is done, in the caller's loop and time
 
     def __del__(self) -> None:
-        runner = self._runner
-        if isinstance(runner, OwnLoop) and not runner.stopping:
+        loop = self._loop
+        if isinstance(loop, BackgroundLoop) and self._phase == "open" and not self._is_forked:
             warnings.warn(
                 f"{self!r} was never closed; use 'async with' or aclose()",
                 ResourceWarning,
@@ -226,19 +251,39 @@ class DynamoDbChatStorage(ChatStorage):
                 source=self,
             )
             with contextlib.suppress(RuntimeError):  # the interpreter is ending
-                runner.abandon(self._exits.aclose)
+                loop.drain_and_stop(self._exits.aclose)
 
     async def _run(self, work: Callable[[Backend], Coroutine[Any, Any, T]]) -> T:
         """Run what `work` makes of the backend where the client lives, and wait for it."""
-        if self._runner is None or self._backend is None:
+        return await self._in_loop(work(self._opened_backend()))
+
+    async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine where the client lives; a cancellation waits for its end."""
+        if isinstance(self._loop, BackgroundLoop):
+            return await result_of(self._loop.submit(work))
+        if self._loop is None:
             raise AssertionError("a hook was called before the store was opened")
-        return await self._runner.run(work(self._backend))
+        return await self._loop.run(work)
+
+    def _opened_backend(self) -> Backend:
+        if self._backend is None:  # a hook is called after _ready(): it has been closed since
+            raise StorageClosedError("DynamoDbChatStorage is closed")
+        return self._backend
 
     # ---------------------------------------------------------------------------------- hooks
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        if len(entries) > MAX_ENTRIES:
+            raise MessageTooLargeError(
+                f"{len(entries):,} messages in one save; DynamoDbChatStorage appends at most "
+                f"{MAX_ENTRIES:,} in one atomic step: save in several calls",
+                key=key,
+            )
+        if isinstance(self._loop, CallersLoop):
+            self._loop.check()
         texts = [encode_entry(entry) for entry in entries]
-        return await self._run(lambda backend: backend.writer.append(key, entries, texts))
+        saves = self._opened_backend().saves
+        return await saves.save(key, entries, texts, sum(map(len, texts)))
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
@@ -317,3 +362,10 @@ class _DynamoDbSummaries(SummaryStore):
 
 def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:
     return lambda: int(clock().timestamp() * 1000)
+
+
+async def _all_others_done() -> None:
+    """Wait for the other tasks of the loop."""
+    mine = asyncio.current_task()
+    while others := asyncio.all_tasks() - {mine}:
+        await asyncio.wait(others)

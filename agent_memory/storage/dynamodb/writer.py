@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import os
 from collections.abc import Sequence
@@ -11,19 +10,26 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.errors import MessageTooLargeError, StorageError, StorageUnavailableError
+from agent_memory.errors import StorageError, StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice
+from agent_memory.records import Entry, Note
+from agent_memory.storage._engine.append_plan import (
+    AppendPlan,
+    Outcome,
+    PendingSave,
+    append_plan,
+)
 from agent_memory.storage._engine.backoff import Backoff
-from agent_memory.storage.dynamodb.lanes import Lane, Lanes
+from agent_memory.storage._engine.commit_queue import Bounds
+from agent_memory.storage._engine.handoff import decode
 from agent_memory.storage.dynamodb.log_end import (
     ERASE_MS,
+    KnownEnds,
     LogEnd,
     next_append,
     reserve_for,
     tombstone,
 )
-from agent_memory.storage.dynamodb.planning import Plan, Save, group, plan
 from agent_memory.storage.dynamodb.reader import LogReader
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
@@ -44,6 +50,9 @@ from agent_memory.storage.dynamodb.table_layout import (
 
 logger: Final = logging.getLogger(__name__)
 
+GROUP: Final = Bounds(saves=MAX_ENTRIES, entries=MAX_ENTRIES, characters=100_000)
+"""Waiting saves share an item up to this size, so that none makes another one's item big."""
+
 _LONGEST_RACE_PAUSE: Final = 0.05
 _IN_THREAD: Final = 100_000  # characters from which compressing may hold up other chats
 
@@ -55,93 +64,58 @@ class LogWriter:
     Args:
         table: sends the requests.
         reader: reads the logs.
-        lanes: what is known of the chats.
+        ends: the log ends that are known.
         ttl: how many seconds entries live; None for ever.
         ttl_attribute: the attribute that tells DynamoDB when to remove an item.
     """
 
     table: TableClient
     reader: LogReader
-    lanes: Lanes
+    ends: KnownEnds
     ttl: int | None
     ttl_attribute: str
 
-    async def append(
-        self, key: ChatKey, entries: Sequence[Entry], texts: Sequence[str]
-    ) -> LogSlice:
-        """Append entries; what ``ChatStorage._append`` promises.
-
-        Whoever has the chat's lock writes everything that waits; the others find it done.
-        """
-        if len(entries) > MAX_ENTRIES:
-            raise MessageTooLargeError(
-                f"{len(entries):,} messages in one save; DynamoDbChatStorage appends at most "
-                f"{MAX_ENTRIES:,} in one atomic step: save in several calls",
-                key=key,
-            )
-        lane, save = self.lanes.of(key), Save(entries, texts)
-        lane.waiting.append(save)
-        try:
-            async with lane.lock:
-                if not save.done:
-                    await self._write_waiting(key, lane)
-        finally:
-            if save in lane.waiting:  # cancelled, in a loop of the caller's own
-                lane.waiting.remove(save)
-        if save.outcome is None:
-            raise save.error or AssertionError("a save ended without an outcome")
-        return save.outcome
-
-    async def _write_waiting(self, key: ChatKey, lane: Lane) -> None:
-        saves = group(lane.waiting)
-        try:
-            await self._store(key, lane, saves)
-        except Exception as error:  # noqa: BLE001 (each of the callers raises it)
-            lane.end = None
-            for save in saves:
-                save.error = save.error or copy.copy(error).with_traceback(error.__traceback__)
-                save.error.__cause__ = save.error.__cause__ or error.__cause__
-        finally:
-            lane.waiting[:] = [save for save in lane.waiting if not save.done]
-
-    async def _store(self, key: ChatKey, lane: Lane, saves: list[Save]) -> None:
+    async def commit(self, saves: list[PendingSave[str]]) -> Sequence[Outcome]:
+        """Store the saves of one chat as one item, and return the outcome of each."""
+        key = saves[0].key
         backoff = Backoff(self.table.timeout, _LONGEST_RACE_PAUSE)
         while True:
-            end = lane.end
-            if end is None or not end.fresh(self.reader.now()) or self._expiring(end):
+            now = self.reader.now()
+            end = self.ends.take(key, now)
+            if end is None or end.has_expiries(now):
                 end = await self.reader.end(key)
-            planned = await self._plan(key, end, saves)
-            lane.end = None if planned is None else await self._carried_out(key, end, planned)
-            if planned is not None and lane.end is not None:
-                return _finish(planned, lane.end.floor)
+            plan = await self._plan(key, end, saves)
+            after = None if plan is None else await self._put(key, end, plan)
+            if plan is not None and after is not None:
+                self.ends.put(key, after)
+                return plan.outcomes
             if backoff.expired:
                 raise lost_every_race(self.table, key)
             await backoff.wait()
 
-    def _expiring(self, end: LogEnd) -> bool:
-        now = self.reader.now()
-        return end.wholly_expired(now) or end.partly_expired(now)
-
-    async def _plan(self, key: ChatKey, end: LogEnd, saves: list[Save]) -> Plan | None:
-        """Return what to do; None if the floor has risen above the one in `end`."""
-        ids = [entry.id for save in saves for entry in save.entries]
+    async def _plan(
+        self, key: ChatKey, end: LogEnd, saves: Sequence[PendingSave[str]]
+    ) -> AppendPlan[str] | None:
+        """Return what to append; None if the floor has risen above the one in `end`."""
         known: dict[str, Entry] = {}
-        if positions := end.matches(ids):
+        if positions := end.matches(entry.id for save in saves for entry in save.entries):
             first, count = positions[0], positions[-1] - positions[0] + 1
             found = await self.reader.read(key, after=first - 1, first=count)
             if found.floor != end.floor:
                 return None
-            known = {entry.id: entry for entry in found.decode().entries}
-        return plan(key, end, saves, known)
+            log = await decode(found.decode, count)
+            known = {entry.id: entry for entry in log.entries}
+        return append_plan(key, end.last, end.floor, saves, lambda entry: known.get(entry.id))
 
-    async def _carried_out(self, key: ChatKey, end: LogEnd, planned: Plan) -> LogEnd | None:
+    async def _put(self, key: ChatKey, end: LogEnd, plan: AppendPlan[str]) -> LogEnd | None:
         """Put one item, and return the log's end after it; None if its place is taken."""
-        if not planned.entries:
-            return end
+        if not plan.added:
+            return end  # what is known was read from the table: it is as durable as it gets
         sent = self.reader.now()
-        ids = [entry.id for entry in planned.entries]
-        item = next_append(end, sent, self.ttl, ids, planned.notes)
-        stored = await self.put_with_body(key, item, join_lines(planned.texts))
+        ids = [entry.id for entry, _ in plan.added]
+        notes = sum(isinstance(entry, Note) for entry, _ in plan.added)
+        item = next_append(end, sent, self.ttl, ids, notes)
+        stored = await self.put_with_body(key, item, join_lines([text for _, text in plan.added]))
         if stored is None or await self._in_dead_space(key, end, stored):
             return None
         return await self.reserve(key, LogEnd.after(stored, sent))
@@ -267,10 +241,3 @@ async def _packed(text: str, room: int) -> Body:
     if len(text) < _IN_THREAD:
         return pack(text, room)
     return await asyncio.to_thread(pack, text, room)
-
-
-def _finish(planned: Plan, floor: int) -> None:
-    for save, entries in planned.results:
-        save.outcome = LogSlice(entries, floor)
-    for save, error in planned.refusals:
-        save.error = error

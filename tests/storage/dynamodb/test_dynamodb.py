@@ -20,7 +20,12 @@ from agent_memory import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from agent_memory.errors import CorruptedRecordError, MessageTooLargeError, MissingDependencyError
+from agent_memory.errors import (
+    CorruptedRecordError,
+    MessageTooLargeError,
+    MissingDependencyError,
+    StorageConflictError,
+)
 from agent_memory.storage.dynamodb import table_layout
 
 KEY = ChatKey(*IDS)
@@ -60,6 +65,31 @@ async def test_saves_that_wait_share_an_item(counted):
     await asyncio.gather(*(storage.save_chat_message(*IDS, user(str(n))) for n in range(50)))
     assert proxy.counted()["PutItem"] <= 10
     assert len(await contents(storage)) == 52
+
+
+async def test_waiting_saves_share_an_item_up_to_a_size(storage):
+    """One big save goes alone; small ones go together, so that none makes another one big."""
+    await storage.save_chat_message(*IDS, user("first"))
+    sizes = [30_000] * 10 + [250_000] + [30_000] * 3
+    await asyncio.gather(*(storage.save_chat_message(*IDS, user("x" * n)) for n in sizes))
+    texts = [item["text"]["S"] for item in await items_of(storage, b"l")]
+    assert len(texts) < len(sizes)
+    *small, big = sorted(map(len, texts))
+    assert big > 250_000
+    assert max(small) < 100_100
+
+
+async def test_c16_a_save_with_a_changed_message_is_refused_alone(counted):
+    """Those that wait with it are stored."""
+    _, storage = counted
+    await storage.save_chat_message(*IDS, old := user("old"))
+    changed = [user("new"), user("changed", id=old.id)]
+    batches = [[user("a")], [user("b")], changed, [user("c"), old]]
+    saves = [storage.save_chat_messages(*IDS, batch) for batch in batches]
+    outcomes = await asyncio.gather(*saves, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [list, list, StorageConflictError, list]
+    assert await contents(storage) == ["1", "2", "old", "a", "b", "c"]
+    assert [message.position for message in outcomes[3]] == [6, 3]
 
 
 async def test_a_fetch_is_one_request(counted):

@@ -20,7 +20,6 @@ from agent_memory.storage.dynamodb.log_end import (
     reserve_for,
     tombstone,
 )
-from agent_memory.storage.dynamodb.planning import Save, group, plan
 from agent_memory.storage.dynamodb.ranges import (
     PositionRange,
     live_items,
@@ -62,10 +61,6 @@ KEY = ChatKey("user", "session", "agent")
 
 def entries(count, start=0):
     return [ConversationMessage("user", str(n), id=f"id-{start + n}") for n in range(count)]
-
-
-def saves(*batches):
-    return [Save(batch, [entry.content for entry in batch]) for batch in batches]
 
 
 # -------------------------------------------------------------------------------------- keys
@@ -369,35 +364,3 @@ def test_an_item_that_reaches_into_the_next_is_no_part_of_the_log():
     ghost = LogItem(sort_key=SortKey(5), kind=Kind.APPEND, count=10)
     real = LogItem(sort_key=SortKey(7), kind=Kind.APPEND, count=1, floor=6)
     assert live_items([ghost, real], LogEnd.after(real, 0)) == [real]
-
-
-# ------------------------------------------------------------------------------------ groups
-
-
-def test_waiting_saves_share_an_item_up_to_a_size():
-    """One big save goes alone; small ones go together."""
-    small = [Save(entries(1, n), ["x" * 30_000]) for n in range(5)]
-    assert group(small) == small[:3]
-    big = Save(entries(1), ["x" * 500_000])
-    assert group([big, *small]) == [big]
-
-
-def test_c16_a_save_with_a_changed_message_is_refused_alone():
-    """The others of its group are stored."""
-    one, two = entries(1), entries(1, 1)
-    changed = [two[0], ConversationMessage("user", "changed", id="id-0")]
-    group_ = saves(one, changed, entries(1, 5))
-    planned = plan(KEY, LogEnd(), group_, {})
-    assert [save for save, _ in planned.refusals] == [group_[1]]
-    assert [entry.id for entry in planned.entries] == ["id-0", "id-5"]
-    assert [[e.position for e in found] for _, found in planned.results] == [[1], [2]]
-
-
-def test_c16_what_is_known_is_not_appended_again():
-    """A batch that overlaps appends what is new, and tells where the rest is."""
-    batch = entries(3)
-    known = {batch[1].id: batch[1].placed(7, "agent")}
-    planned = plan(KEY, LogEnd(last=9), saves(batch), known)
-    assert [entry.id for entry in planned.entries] == ["id-0", "id-2"]
-    ((_, found),) = planned.results
-    assert [entry.position for entry in found] == [10, 7, 11]
