@@ -33,8 +33,7 @@ async def fork(
     Raises:
         InvalidRequestError: the thread has no such run, or the session of the fork is taken.
     """
-    await storage._ready()
-    log = await storage._read(key)
+    log = await storage.read_log(key.user_id, key.session_id, key.agent_id)
     messages = visible(log.entries)
     stop = _end_of_run(key, messages, after_run_id)
     if stop == len(messages):
@@ -44,10 +43,11 @@ async def fork(
     # Always under the same id: of two forks into one session, at once, the other is refused.
     note = Note(FORK, origin, id="fork")
     taken = f"the fork's session {fork_session_id!r} is in use; give another fork_session_id"
-    if (await storage._read(target, last=1)).entries:
+    ids = target.user_id, target.session_id, target.agent_id
+    if (await storage.read_log(*ids, last=1)).entries:
         raise InvalidRequestError(taken)
     try:
-        stored = await storage._save(target, [*messages[:stop], note])
+        stored = await storage.append(*ids, [*messages[:stop], note])
     except StorageConflictError as error:
         raise InvalidRequestError(taken) from error
     await _carry_summary(storage, key, target, log, stored)

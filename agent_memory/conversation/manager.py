@@ -148,7 +148,6 @@ class ConversationManager:
         run_id = new_id() if run_id is None else check_id(run_id, "run_id")
         if after_run_id is not None:
             key = await fork(self._storage, key, after_run_id, fork_session_id or new_id())
-        await self._storage._ready()
         attempts = self._threads.get_or_add(key)[0].attempts
         buffer = Buffer(key, attempts=attempts, shares_attempts=True)
         recent = await self._load(buffer)
@@ -178,7 +177,10 @@ class ConversationManager:
     async def _load(self, buffer: Buffer) -> LogSlice:
         """Load the view, and return the newest entries of the log."""
         await self._loader.current(buffer, check=False)
-        recent = await self._storage._read(buffer.key, last=_RECENT)
+        key = buffer.key
+        recent = await self._storage.read_log(
+            key.user_id, key.session_id, key.agent_id, last=_RECENT
+        )
         buffer.saved(recent)  # it may be newer than the view
         return recent
 

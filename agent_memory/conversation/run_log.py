@@ -74,9 +74,11 @@ class RunLog:
             entries: list[Entry] = [*self.pending, *self._notes]
             if not entries:
                 return
-            await self._storage._ready()
+            key = self._buffer.key
             try:
-                stored = await self._storage._save(self._buffer.key, entries)
+                stored = await self._storage.append(
+                    key.user_id, key.session_id, key.agent_id, entries
+                )
             except BaseException:
                 self._buffer.mark_stale()  # it may be stored all the same
                 raise

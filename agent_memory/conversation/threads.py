@@ -76,8 +76,9 @@ async def list_threads(
 
 
 async def _describe(storage: ChatStorage, info: ChatInfo) -> ThreadInfo:
-    first = await storage._read(info.key, first=_FIRST)
-    newest = await storage._read(info.key, last=_NEWEST)
+    ids = info.key.user_id, info.key.session_id, info.key.agent_id
+    first = await storage.read_log(*ids, first=_FIRST)
+    newest = await storage.read_log(*ids, last=_NEWEST)
     title = title_of(first.entries)
     counts = counts_since_note(newest.entries, newest.floor)
     if counts is None or title is None:

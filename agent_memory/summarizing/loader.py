@@ -53,7 +53,7 @@ class ViewLoader:
 
         What is shown may begin in the middle: where everything before was retracted.
         """
-        log = peek.log = await self._storage._read(key, last=peek.most)
+        log = peek.log = await self._read(key, last=peek.most)
         entries = since_cleared(log.entries)
         if peek.whole is None and len(entries) == len(log.entries):
             return None
@@ -86,7 +86,7 @@ class ViewLoader:
             buffer.stale = False  # before the read: what goes wrong meanwhile sets it again
             last, last_id, acknowledged = view.last, view.last_id, buffer.acknowledged_to
         try:
-            log = await self._storage._read(buffer.key, after=max(last - 1, view.floor))
+            log = await self._read(buffer.key, after=max(last - 1, view.floor))
         except BaseException:
             buffer.stale = True
             raise
@@ -152,7 +152,7 @@ class ViewLoader:
             if view is not None:
                 return view
         log = None if peek is None else peek.whole
-        log = await self._storage._read(key) if log is None else log
+        log = await self._read(key) if log is None else log
         view = await run_fairly(
             len(log.entries),
             lambda: ChatView.of(log, count=self._count, present=self._present),
@@ -170,11 +170,15 @@ class ViewLoader:
             if view is not None:
                 return view
             # The record may have been made after the look.
-        log = await self._storage._read(key, after=record.position - 1)
+        log = await self._read(key, after=record.position - 1)
         return await run_fairly(
             len(log.entries),
             lambda: ChatView.restored(record, log, count=self._count, present=self._present),
         )
+
+    async def _read(self, key: ChatKey, *, after: int = 0, last: int | None = None) -> LogSlice:
+        ids = key.user_id, key.session_id, key.agent_id
+        return await self._storage.read_log(*ids, after=after, last=last)
 
     async def adopt_newer(self, buffer: Buffer, view: ChatView) -> ChatView:
         """Return the view of a summary that another worker made meanwhile; else the same view."""

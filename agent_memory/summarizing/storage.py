@@ -122,14 +122,15 @@ class SummarizingChatStorage(WrapperChatStorage):
             summaries_at_once=options.max_concurrent_summaries,
         )
         counter = guarded(options.token_counter)
+        # The inner store is read, not this one: while this one closes, summaries under way end.
         self._loader = ViewLoader(
-            self,
+            storage,
             self._buffers.lock,
             None if options.trigger_tokens is None else counter.count,
             options.presenter(),
         )
         self._compactor = Compactor(
-            self, self._loader, self._buffers, summarizer, options=options, counter=counter
+            storage, self._loader, self._buffers, summarizer, options=options, counter=counter
         )
 
     @property
@@ -307,7 +308,7 @@ class SummarizingChatStorage(WrapperChatStorage):
         key = ChatKey(user_id, session_id, agent_id)
         await self._ready()
         shown = await self._fetch(key, None)
-        log = (await self._read(key)).entries
+        log = (await self.read_log(user_id, session_id, agent_id)).entries
         records = await self._records(key)
         buffer = self._buffers.get(key)
         view = None if buffer is None else buffer.view
