@@ -57,7 +57,7 @@ class ChatStorage(Lifecycle, ABC):
     when the medium does not answer.
     """
 
-    _outlasts_cancellation: bool = False
+    _append_is_cancel_safe: bool = False
     """Whether ``_append`` by itself leaves nothing in flight when it is cancelled, as one does
     that never suspends, or that waits with ``Handoff.wait``: it spares a task a save."""
 
@@ -123,7 +123,7 @@ class ChatStorage(Lifecycle, ABC):
                 return messages[-limit:]
             wanted *= 2  # notes, and what they retract, took some of the places
 
-    async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
+    async def _after_append(self, key: ChatKey, stored: LogSlice) -> None:
         """Act on a save that is durable. It may be slow and may be cancelled."""
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
@@ -257,8 +257,8 @@ class ChatStorage(Lifecycle, ABC):
     async def _save(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         """Append checked entries to an open store; nothing is in flight when this has left."""
         appending = self._append(key, without_repeats(key, entries))
-        stored = await (appending if self._outlasts_cancellation else run_uncancelled(appending))
-        await self._settled(key, stored)
+        stored = await (appending if self._append_is_cancel_safe else run_uncancelled(appending))
+        await self._after_append(key, stored)
         return stored
 
     # ----------------------------------------------------------------------------- reading

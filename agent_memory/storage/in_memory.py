@@ -66,7 +66,7 @@ class InMemoryChatStorage(ChatStorage):
     event loops of this process.
     """
 
-    _outlasts_cancellation = True  # it never suspends
+    _append_is_cancel_safe = True  # it never suspends
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

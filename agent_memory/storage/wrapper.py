@@ -68,8 +68,8 @@ class WrapperChatStorage(ChatStorage):
         await self._inner._ready()
         return await self._inner._fetch(key, limit)
 
-    async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
-        await self._inner._settled(key, stored)
+    async def _after_append(self, key: ChatKey, stored: LogSlice) -> None:
+        await self._inner._after_append(key, stored)
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         await self._inner._ready()

@@ -103,7 +103,7 @@ class SummarizingChatStorage(WrapperChatStorage):
     ) -> None:
         super().__init__(storage, close_inner=close_inner)
         # What a cancellation leaves of the inner append is read before the next answer.
-        self._outlasts_cancellation = storage._outlasts_cancellation
+        self._append_is_cancel_safe = storage._append_is_cancel_safe
         check_summarizer(summarizer, "summarizer")
         named = {
             "trigger_at": trigger_at,
@@ -155,8 +155,8 @@ class SummarizingChatStorage(WrapperChatStorage):
         self._buffers.change(key, lambda buffer: buffer.saved(stored))
         return stored
 
-    async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
-        await super()._settled(key, stored)
+    async def _after_append(self, key: ChatKey, stored: LogSlice) -> None:
+        await super()._after_append(key, stored)
         error = await self._compact_if_due(key)
         if error is not None and self._options.on_summarizer_error == "raise":
             raise stored_but(error) from error

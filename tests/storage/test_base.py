@@ -69,11 +69,11 @@ async def test_a_cancelled_read_is_given_up_at_once():
 
 
 async def test_what_settles_a_save_may_be_cancelled_and_the_save_is_stored():
-    """`_settled` comes after the append and is not waited for."""
+    """`_after_append` comes after the append and is not waited for."""
     gate = Gate()
 
     class Settling(WrapperChatStorage):
-        async def _settled(self, key, stored):
+        async def _after_append(self, key, stored):
             await gate.passed()
 
     inner = InMemoryChatStorage()

@@ -54,7 +54,7 @@ def test_every_hook_is_forwarded_explicitly():
 def test_the_list_of_hooks_is_the_one_we_know():
     """A new hook comes to this test before it comes to a release."""
     assert hooks() == {
-        *("_append", "_read", "_forget", "_list", "_fetch", "_settled", "_read_session"),
+        *("_append", "_read", "_forget", "_list", "_fetch", "_after_append", "_read_session"),
         *("_keys", "_purge", "_erase_deleted", "_open", "_close", "summaries", "scope"),
     }
 
@@ -102,8 +102,8 @@ async def test_each_call_reaches_the_inner_stores_own_hook():
     message = ConversationMessage("user", "x")
     ids = ("user", "session", "agent")
     calls = [
-        (storage.save_chat_message(*ids, message), ["_append", "_settled"]),
-        (storage.append(*ids, [Note("run"), message]), ["_append", "_settled"]),
+        (storage.save_chat_message(*ids, message), ["_append", "_after_append"]),
+        (storage.append(*ids, [Note("run"), message]), ["_append", "_after_append"]),
         (storage.read_log(*ids), ["_read"]),
         (storage.fetch_chat(*ids), ["_fetch"]),
         (storage.fetch_chat_since(*ids, 0), ["_read"]),
@@ -162,11 +162,11 @@ def test_the_repr_shows_the_chain():
 
 
 async def test_a_wrapper_sees_what_the_inner_store_stored():
-    """`_settled` gets the slice of the innermost append."""
+    """`_after_append` gets the slice of the innermost append."""
     seen = []
 
     class Watching(WrapperChatStorage):
-        async def _settled(self, key: ChatKey, stored: LogSlice) -> None:
+        async def _after_append(self, key: ChatKey, stored: LogSlice) -> None:
             seen.append((key, [entry.position for entry in stored.entries]))
 
     storage = Watching(InMemoryChatStorage())

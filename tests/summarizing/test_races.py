@@ -113,7 +113,7 @@ async def test_an_exchange_that_opens_before_the_snapshot_stays_whole():
                 await gate.wait()
             return await super()._append(key, entries)
 
-        async def _settled(self, key, stored):
+        async def _after_append(self, key, stored):
             if self.armed and stored.entries[0].id == "m11":
                 gate.set()
 

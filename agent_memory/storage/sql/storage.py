@@ -89,7 +89,7 @@ class SqlChatStorage(ChatStorage):
     """
 
     _has_threads = True
-    _outlasts_cancellation = True  # it waits for replies, to their end
+    _append_is_cancel_safe = True  # it waits for replies, to their end
 
     def __init__(
         self,
