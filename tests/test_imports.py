@@ -31,7 +31,7 @@ FLOORS = [
     {"fitting", "summarizers"},
     # stores
     {"storage._engine"},
-    {"storage.base", "storage.codec", "storage.merging", "storage.requests"}
+    {"storage.base", "storage.hooks", "storage.codec", "storage.merging", "storage.requests"}
     | {"storage.retracting", "storage.summaries"},
     {"storage.wrapper"},
     {"storage.in_memory", "storage.file", "storage.sql", "storage.dynamodb"}

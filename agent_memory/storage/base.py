@@ -1,22 +1,21 @@
-"""The contract every store keeps: :class:`ChatStorage` and :class:`SummaryStore`.
+"""The contract of every store: :class:`ChatStorage`.
 
-Public methods are final: they validate, then call hooks. A backend writes four hooks; the
-other hooks have defaults made of those four.
+Its methods are final: they check their arguments, then call the hooks of
+:class:`agent_memory.storage.hooks.StoreHooks`, which backends implement.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
 from agent_memory.keys import check_id
-from agent_memory.log import Retraction, visible
+from agent_memory.log import Retraction
 from agent_memory.messages import ChatKey, ConversationMessage, chat_key
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage._engine.handoff import run_uncancelled
-from agent_memory.storage._engine.lifecycle import Lifecycle
+from agent_memory.storage.hooks import StoreHooks
 from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
     check_scope_ids,
@@ -41,7 +40,7 @@ _PAGE: Final = 200  # entries read at a time when streaming
 _NO_CHAT: Final = ChatKey("agent_memory", "ping", "ping")  # where a ping looks
 
 
-class ChatStorage(Lifecycle, ABC):
+class ChatStorage(StoreHooks):
     """Keeps every message of every chat, append-only, in the order of saving.
 
     **Promises.** One save is one atomic append: all of it or none, also across a crash.
@@ -49,101 +48,19 @@ class ChatStorage(Lifecycle, ABC):
     nothing twice. When ``CancelledError`` leaves a save, nothing is in flight. ``fetch_chat``
     is the only projection; everything else is raw, on every wrapper too.
 
-    **To write a backend** implement the four abstract hooks; see their docstrings. A store may
-    be used from any tasks, threads and event loops, so guard shared state with a lock.
+    **To write a backend** implement the four abstract hooks; see
+    :class:`~agent_memory.storage.hooks.StoreHooks`. A store may be used from any tasks, threads
+    and event loops, so guard shared state with a lock.
 
-    Every method that takes ids raises ``InvalidRequestError`` for ids that are none, and every
+    Every method that takes ids raises ``InvalidRequestError`` if one is invalid, and every
     method raises ``StorageClosedError`` after :meth:`aclose` and ``StorageUnavailableError``
     when the medium does not answer.
     """
-
-    _append_is_cancel_safe: bool = False
-    """Whether ``_append`` by itself leaves nothing in flight when it is cancelled, as one does
-    that never suspends, or that waits with ``Handoff.wait``: it spares a task a save."""
 
     @property
     def scope(self) -> Scope:
         """Which writers this store keeps in order; ``"process"`` unless a backend says more."""
         return "process"
-
-    # ------------------------------------------------------------------ hooks: a backend's part
-
-    @abstractmethod
-    async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
-        """Append entries atomically and idempotently.
-
-        Args:
-            key: which chat; created if need be.
-            entries: at least one, ids unique among them.
-
-        Returns:
-            For each entry given, in that order, what the store now holds under its id, with
-            positions; and the chat's floor. An entry whose id is known keeps its old position.
-
-        Raises:
-            StorageConflictError: an id is known with another payload. Nothing is stored.
-        """
-
-    @abstractmethod
-    async def _read(
-        self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
-    ) -> LogSlice:
-        """Read entries, in order of position, with the chat's floor. Creates nothing.
-
-        Args:
-            key: which chat; an unknown one is empty, with floor 0.
-            after: only entries with a position above it.
-            first: at most so many of these, the oldest (at least 1).
-            last: at most so many of these, the newest (at least 1); never with `first`.
-        """
-
-    @abstractmethod
-    async def _forget(self, key: ChatKey, keep: int) -> int:
-        """Raise the floor so that the newest `keep` messages live, and return how many went.
-
-        In the same step the chat's summary records go: all of them for ``keep=0``, else those
-        made at the old floor. ``keep=0`` raises the floor to the last position.
-        """
-
-    @abstractmethod
-    def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
-        """Yield every chat that has living entries, in key order, streaming."""
-
-    # ------------------------------------------------------------- hooks with a default
-
-    async def _fetch(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
-        """Return what :meth:`fetch_chat` answers; `limit` is None or at least 1."""
-        if limit is None:
-            return visible((await self._read(key)).entries)
-        wanted = limit
-        while True:
-            entries = (await self._read(key, last=wanted)).entries
-            messages = visible(entries)
-            if len(messages) >= limit or len(entries) < wanted:
-                return messages[-limit:]
-            wanted *= 2  # notes, and what they retract, took some of the places
-
-    async def _after_append(self, key: ChatKey, stored: LogSlice) -> None:
-        """Act on a save that is durable. It may be slow and may be cancelled."""
-
-    async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
-        """Return the whole log of every chat of a session."""
-        keys = [info.key async for info in self._list(user_id, session_id)]
-        return {key: await self._read(key) for key in keys}
-
-    async def _keys(self, user_id: str, session_id: str | None) -> list[ChatKey]:
-        """Return the keys of all chats to delete, also of those that :meth:`_list` leaves out."""
-        return [info.key async for info in self._list(user_id, session_id)]
-
-    async def _purge(self, older_than: timedelta) -> int:
-        """Remove what :meth:`purge` removes; a store that keeps no floors has nothing to do."""
-        return 0
-
-    async def _erase_deleted(self) -> None:
-        """Erase what was deleted from the medium; called once when a public method deleted.
-
-        For a store that would otherwise do so for each deletion, which takes time.
-        """
 
     def summaries(self) -> SummaryStore | None:
         """Return where summary records of these chats live, or None if nowhere."""

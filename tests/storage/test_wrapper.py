@@ -20,6 +20,7 @@ from agent_memory import (
     WrapperChatStorage,
 )
 from agent_memory.errors import StorageClosedError
+from agent_memory.storage.hooks import StoreHooks
 from agent_memory.testing import ChatStorageTests
 
 KEY = ChatKey("user", "session", "agent")
@@ -39,7 +40,7 @@ def hooks() -> set[str]:
     """Everything of a store that is not final, and the two hooks of its lifecycle."""
     return {"_open", "_close"} | {
         name
-        for name, value in vars(ChatStorage).items()
+        for name, value in (vars(StoreHooks) | vars(ChatStorage)).items()
         if (inspect.isfunction(value) or isinstance(value, property))
         and not name.startswith("__")
         and not getattr(value, "__final__", False)
