@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, Unpack
 
 from agent_memory.conversation.branching import fork
-from agent_memory.conversation.notes import counts_since_note, newest_note, total_usage
-from agent_memory.conversation.occupancy import inherited
-from agent_memory.conversation.run import ConversationRun
-from agent_memory.conversation.run_log import RunLog
-from agent_memory.conversation.thread_counts import ThreadCounts
+from agent_memory.conversation.context_size import inherited
+from agent_memory.conversation.run import ConversationRun, RunLog
+from agent_memory.conversation.run_notes import (
+    ThreadCounts,
+    counts_since_note,
+    newest_note,
+    total_usage,
+)
 from agent_memory.conversation.threads import ThreadInfo, list_threads
 from agent_memory.errors import InvalidRequestError
 from agent_memory.events import Event

@@ -9,8 +9,7 @@ from typing import Final
 
 import attrs
 
-from agent_memory.conversation.notes import counts_since_note
-from agent_memory.conversation.thread_counts import ThreadCounts
+from agent_memory.conversation.run_notes import ThreadCounts, counts_since_note
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.providers import text_of
 from agent_memory.records import ChatInfo, Entry

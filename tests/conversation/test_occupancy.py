@@ -14,7 +14,7 @@ from agent_memory import (
     SummaryResult,
     Usage,
 )
-from agent_memory.conversation.occupancy import Occupancy
+from agent_memory.conversation.context_size import Occupancy
 from agent_memory.records import Covered
 from agent_memory.testing import FlakyChatStorage
 from agent_memory.tokens import HeuristicTokenCounter

@@ -22,7 +22,7 @@ from agent_memory import (
     SummaryResult,
     Usage,
 )
-from agent_memory.conversation.thread_counts import ThreadCounts
+from agent_memory.conversation.run_notes import ThreadCounts
 from agent_memory.testing import FlakyChatStorage, witness_summary
 from rig import IDS, KEY, assistant, call, result, torn, user, violations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from agent_memory.conversation.notes import newest_note
+from agent_memory.conversation.run_notes import newest_note
 from agent_memory.log import retraction_of
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import LogSlice, SummaryRecord
