@@ -55,7 +55,7 @@ class Facts(NamedTuple):
         return self.role is _ASSISTANT and self.says and not self.has_calls
 
     @property
-    def asks(self) -> bool:
+    def is_question(self) -> bool:
         """A user's message that says something and holds no results."""
         return self.role is _USER and self.says and not self.has_results
 
@@ -128,7 +128,7 @@ def _is_unnamed(result: Part) -> bool:
     return result.hosted and result.id is None
 
 
-class Trace:
+class ExchangeScan:
     """One pass over a history: which neighbours belong together, and what became of the calls."""
 
     def __init__(

@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.exchanges import CallSite, Facts, GroupKind, Trace, facts_of
+from agent_memory.exchanges import CallSite, ExchangeScan, Facts, GroupKind, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
@@ -58,11 +58,11 @@ def group(messages: Sequence[ConversationMessage]) -> list[Group]:
     item by item, as OpenAI's Responses do, nothing tells which item is its last). Groups never
     part.
     """
-    trace = Trace(messages)
-    starts = trace.starts()
-    end = len(trace.facts)
+    scan = ExchangeScan(messages)
+    starts = scan.starts()
+    end = len(scan.facts)
     return [
-        Group(start, stop, trace.kind(start, stop), open=stop == end and trace.open)
+        Group(start, stop, scan.kind(start, stop), open=stop == end and scan.open)
         for start, stop in pairwise([*starts, end])
     ]
 
@@ -72,9 +72,9 @@ def cut_points(messages: Sequence[ConversationMessage]) -> list[int]:
 
     0 is always among them; the length is, unless the history ends in an open group.
     """
-    trace = Trace(messages)
-    starts = trace.starts() or [0]
-    return starts if trace.open or not trace.facts else [*starts, len(trace.facts)]
+    scan = ExchangeScan(messages)
+    starts = scan.starts() or [0]
+    return starts if scan.open or not scan.facts else [*starts, len(scan.facts)]
 
 
 def safe_start(messages: Sequence[ConversationMessage], index: int) -> int:
@@ -121,13 +121,13 @@ def is_open(messages: Sequence[ConversationMessage]) -> bool:
     than a result of theirs ends the wait: whatever is unanswered then is dead. Only the end of
     the history is looked at, however long it is.
     """
-    return Trace(messages[_end_from(messages) :]).open
+    return ExchangeScan(messages[_end_from(messages) :]).open
 
 
 def open_length(messages: Sequence[ConversationMessage]) -> int:
     """How many messages the exchange at the end has that still waits; 0 if none does."""
     end = messages[_end_from(messages) :]
-    return len(end) if Trace(end).open else 0
+    return len(end) if ExchangeScan(end).open else 0
 
 
 def _end_from(messages: Sequence[ConversationMessage]) -> int:
@@ -143,19 +143,19 @@ def _end_from(messages: Sequence[ConversationMessage]) -> int:
 
 def open_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
     """The calls that a history, at its end, still waits for."""
-    return [CallSite(index, call_id) for call_id, index in Trace(messages).waiting.items()]
+    return [CallSite(index, call_id) for call_id, index in ExchangeScan(messages).waiting.items()]
 
 
 def dead_calls(messages: Sequence[ConversationMessage]) -> list[CallSite]:
     """The calls that have no result and do not wait for one any more."""
-    trace = Trace(messages)
-    waiting = {(index, call_id) for call_id, index in trace.waiting.items()}
-    return [CallSite(*site) for site in trace.unanswered if site not in waiting]
+    scan = ExchangeScan(messages)
+    waiting = {(index, call_id) for call_id, index in scan.waiting.items()}
+    return [CallSite(*site) for site in scan.unanswered if site not in waiting]
 
 
 def surplus_results(messages: Sequence[ConversationMessage]) -> list[CallSite]:
     """Results without a call before them, and all but the first result of one call."""
-    return Trace(messages).surplus
+    return ExchangeScan(messages).surplus
 
 
 def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]:
@@ -168,7 +168,7 @@ def unanswered_questions(messages: Sequence[ConversationMessage]) -> list[range]
     facts = [facts_of(message) for message in messages]
     found: list[range] = []
     for index in range(_newest_answer(facts) + 1, len(facts)):
-        if not facts[index].asks:
+        if not facts[index].is_question:
             continue
         if found and found[-1].stop == index:
             found[-1] = range(found[-1].start, index + 1)
@@ -212,9 +212,9 @@ def runs(messages: Sequence[ConversationMessage]) -> list[range]:
 
 
 def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
-    trace = Trace(messages)
-    asks = [facts.asks for facts in trace.facts]
-    legal = set(trace.starts())
+    scan = ExchangeScan(messages)
+    asks = [facts.is_question for facts in scan.facts]
+    legal = set(scan.starts())
     first = next((index for index, asked in enumerate(asks) if asked), len(asks))
     return [
         index
@@ -225,7 +225,7 @@ def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
 
 def asks(message: ConversationMessage) -> bool:
     """Whether it is a user's message that says something and holds no results."""
-    return facts_of(message).asks
+    return facts_of(message).is_question
 
 
 def working_turn(messages: Sequence[ConversationMessage]) -> range | None:
@@ -235,11 +235,11 @@ def working_turn(messages: Sequence[ConversationMessage]) -> range | None:
         Their indexes; None where the user asks nothing, or where no tool is called after that.
     """
     facts = [facts_of(message) for message in messages]
-    start = next((at for at in reversed(range(len(facts))) if facts[at].asks), None)
+    start = next((at for at in reversed(range(len(facts))) if facts[at].is_question), None)
     if start is None or not any(after.has_calls for after in facts[start:]):
         return None
     stop = start + 1
-    while start and facts[start - 1].asks:
+    while start and facts[start - 1].is_question:
         start -= 1
     return range(start, stop)
 

@@ -266,7 +266,7 @@ class World:
             view, log = buffer.view, self.log(buffer.key)
             if view is None or view.floor != log.floor:
                 continue
-            state = (view, view.block, view.head)
+            state = (view, view.summary, view.head)
             earlier, grown_from, looked_at = self._shown.get(buffer, (None, [], None))
             same = earlier is not None and all(a is b for a, b in zip(earlier, state, strict=True))
             extent = (view.last, view.size, log.entries[-1:])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent_memory import turns
 from agent_memory.errors import InvalidRequestError
-from agent_memory.exchanges import Trace
+from agent_memory.exchanges import ExchangeScan
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
@@ -467,7 +467,7 @@ def test_twice_the_history_takes_twice_the_steps(job):
 def test_whether_a_history_is_open_is_told_from_its_end(history):
     """As a pass over all of it would tell, at every length."""
     for length in range(len(history) + 1):
-        assert turns.is_open(history[:length]) == Trace(history[:length]).open
+        assert turns.is_open(history[:length]) == ExchangeScan(history[:length]).open
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -253,9 +253,9 @@ async def _segments(
             notes.append(item)
             continue
         facts = None if isinstance(item, Hole) else facts_of(item)
-        if facts is None or facts.asks:
+        if facts is None or facts.is_question:
             waits = set()  # what was called before will hardly be answered any more
-        is_enough = facts is None or notes or (facts.asks and len(held) >= _SEGMENT)
+        is_enough = facts is None or notes or (facts.is_question and len(held) >= _SEGMENT)
         if is_enough and not waits:
             yield held
             for note in notes:

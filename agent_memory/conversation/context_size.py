@@ -15,12 +15,12 @@ from agent_memory.tokens import TokenCounter
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor
 
 
-class Occupancy:
+class ContextSize:
     """The tokens that the next request will take, as far as they are known.
 
     Args:
         counter: estimates what no report covers.
-        reported: tokens that a report told of.
+        reported: tokens of the last report.
     """
 
     def __init__(self, counter: TokenCounter, reported: int = 0) -> None:
@@ -28,7 +28,7 @@ class Occupancy:
         self._reported = reported
         self._since = 0
         self._estimates: dict[str, int] = {}
-        self._is_blind = False
+        self._has_no_report = False
 
     @property
     def tokens(self) -> int:
@@ -42,10 +42,10 @@ class Occupancy:
             Whether it told anything. No prompt is empty: where it says so, as providers do whose
             stream ends without usage, the estimates stay, and the reply is estimated too.
         """
-        self._is_blind = not usage.input_tokens
-        if not self._is_blind:
+        self._has_no_report = not usage.input_tokens
+        if not self._has_no_report:
             self._start(usage.total_tokens)
-        return not self._is_blind
+        return not self._has_no_report
 
     def add(self, messages: Iterable[ConversationMessage], *, measured: bool = False) -> None:
         """Count messages.
@@ -54,7 +54,7 @@ class Occupancy:
             messages: what has come.
             measured: whether the last report covers them already.
         """
-        if measured and not self._is_blind:
+        if measured and not self._has_no_report:
             return
         for message in messages:
             estimate = self._counter.count(message)
@@ -95,7 +95,7 @@ def inherited(
     view: ChatView,
     recent: LogSlice,
     records: Sequence[SummaryRecord],
-) -> Occupancy:
+) -> ContextSize:
     """Return how full the context is that a thread's next run begins with.
 
     The newest note of a run says what it was then. What came later is added: replies that tell
@@ -116,14 +116,14 @@ def inherited(
     later = _later_than(records, note.record_id)
     if later is None or note.floor != view.floor or any(map(retraction_of, since)):
         return _of_view(counter, view, records)
-    occupancy = Occupancy(counter, note.context_tokens)
+    context = ContextSize(counter, note.context_tokens)
     for message in LogSlice(since).messages:
-        occupancy.add([message])
-        if message.usage is not None and occupancy.report(message.usage):
+        context.add([message])
+        if message.usage is not None and context.report(message.usage):
             later = [record for record in later if record.created_at > message.timestamp]
     for record in later:
-        occupancy.summarize(record)
-    return occupancy
+        context.summarize(record)
+    return context
 
 
 def _later_than(
@@ -138,16 +138,18 @@ def _later_than(
     return None
 
 
-def _of_view(counter: TokenCounter, view: ChatView, records: Sequence[SummaryRecord]) -> Occupancy:
+def _of_view(
+    counter: TokenCounter, view: ChatView, records: Sequence[SummaryRecord]
+) -> ContextSize:
     """Estimate a view; believe reports that can have covered what it shows."""
-    occupancy = Occupancy(counter)
+    context = ContextSize(counter)
     since = records[-1].created_at if records else None
-    for message in (*view.head, *view.block, *view.tail):
-        occupancy.add([message])
+    for message in (*view.head, *view.summary, *view.tail):
+        context.add([message])
         usage = message.usage
-        if usage is None or message.position is None or message.position <= view.reach:
+        if usage is None or message.position is None or message.position <= view.covered_through:
             continue
-        covers_it = usage.total_tokens * _MOST_OVER > occupancy.tokens
+        covers_it = usage.total_tokens * _MOST_OVER > context.tokens
         if covers_it and (since is None or message.timestamp > since):
-            occupancy.report(usage)
-    return occupancy
+            context.report(usage)
+    return context

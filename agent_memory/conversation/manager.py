@@ -261,7 +261,7 @@ def _start_of(view: ChatView, run_id: str) -> int:
     A summary may stand for a part of the run; its question is then verbatim in the view.
     """
     start = view.last
-    raw = [message for message in view.block if message.position is not None]
+    raw = [message for message in view.summary if message.position is not None]
     for message in reversed((*raw, *view.tail)):
         if message.run_id != run_id:
             break
@@ -271,10 +271,12 @@ def _start_of(view: ChatView, run_id: str) -> int:
 
 def _counts(view: ChatView, recent: LogSlice) -> ThreadCounts | None:
     if len(recent.entries) < _RECENT:  # this is the whole log
-        return ThreadCounts().and_also(recent.entries)
+        return ThreadCounts().plus(recent.entries)
     counts = counts_since_note(recent.entries, recent.floor)
-    if counts is None and view.reach == view.floor:  # nothing is summarized: it shows all
-        counts = ThreadCounts().and_also(view.tail)
+    if (
+        counts is None and view.covered_through == view.floor
+    ):  # nothing is summarized: it shows all
+        counts = ThreadCounts().plus(view.tail)
     return counts
 
 

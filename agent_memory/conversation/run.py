@@ -11,7 +11,7 @@ from typing import Self, cast
 
 import attrs
 
-from agent_memory.conversation.context_size import Occupancy
+from agent_memory.conversation.context_size import ContextSize
 from agent_memory.conversation.run_notes import RunNote, ThreadCounts
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
@@ -104,7 +104,7 @@ class RunLog:
     def _append_note(self, make_note: MakeNote) -> None:
         self._count()
         view = self._buffer.view
-        counts = None if self._counts is None else self._counts.and_also(self.pending)
+        counts = None if self._counts is None else self._counts.plus(self.pending)
         last = 0 if view is None else view.last
         note = make_note(last + len(self.pending) + len(self._notes) + 1, counts)
         if note is not None:
@@ -115,11 +115,11 @@ class RunLog:
         view = self._buffer.view
         if self._counts is None or view is None:
             return
-        if self._buffer.generation != self._generation or view.reach > self._counted:
+        if self._buffer.generation != self._generation or view.covered_through > self._counted:
             self._counts = None  # it was made anew, without what lies between
             return
         new = list(takewhile(lambda m: (m.position or 0) > self._counted, reversed(view.tail)))
-        self._counts = self._counts.and_also(reversed(new))
+        self._counts = self._counts.plus(reversed(new))
         self._counted = view.last
 
 
@@ -137,7 +137,7 @@ class ConversationRun:
         run: OpenRun,
         buffer: Buffer,
         log: RunLog,
-        occupancy: Occupancy,
+        context: ContextSize,
         *,
         loader: ViewLoader,
         compactor: Compactor | None,
@@ -147,14 +147,14 @@ class ConversationRun:
         self._run = run
         self._buffer = buffer
         self._log = log
-        self._occupancy = occupancy
+        self._context = context
         self._loader = loader
         self._compactor = compactor
         self._record_id = record_id
         self._strict = strict
         self._added: dict[str, ConversationMessage] = {}
         self._usage = self._unnoted = Usage()
-        self._noted_tokens: int = occupancy.tokens
+        self._noted_tokens: int = context.tokens
         self._asking = asyncio.Lock()
         view = buffer.view or ChatView()
         self._counted = view.last
@@ -181,7 +181,7 @@ class ConversationRun:
         The last prompt-and-reply total that the provider reported, and an estimate of everything
         added since. The thread's next run inherits it, also after a restart.
         """
-        return self._occupancy.tokens
+        return self._context.tokens
 
     @property
     def usage(self) -> Usage:
@@ -220,7 +220,7 @@ class ConversationRun:
         self._added |= added
         self._log.pending += added.values()
         new = [message for message in added.values() if message.id not in self._loaded]
-        self._occupancy.add(new, measured=measured)
+        self._context.add(new, measured=measured)
 
     def _own(
         self, message: object, added: dict[str, ConversationMessage]
@@ -255,7 +255,7 @@ class ConversationRun:
                 self._log.pending.remove(message)
                 del self._added[message_id]
                 if message_id not in self._loaded:
-                    self._occupancy.remove(message)
+                    self._context.remove(message)
                 return
         raise InvalidRequestError(f"message {message_id!r} is not pending: see run.pending")
 
@@ -270,7 +270,7 @@ class ConversationRun:
             InvalidRequestError: it is no ``Usage``.
         """
         self.record_auxiliary_usage(usage)
-        self._occupancy.report(usage)
+        self._context.report(usage)
 
     def record_auxiliary_usage(self, usage: Usage) -> None:
         """Bill usage that leaves the context as it is, such as a classifier's.
@@ -313,7 +313,7 @@ class ConversationRun:
         await self._take_over()
         context = RunContext(
             run=self._run,
-            tokens=self._occupancy.tokens,
+            tokens=self._context.tokens,
             bill=self.record_auxiliary_usage,
             summarized=self._summarized,
         )
@@ -329,25 +329,25 @@ class ConversationRun:
         view = await self._loader.current(self._buffer, check=False)
         record = await self._loader.newest_record(self.key)
         if record is not None and record.id == view.record_id:
-            self._occupancy.summarize(record)
+            self._context.summarize(record)
 
     def _summarized(self, record: SummaryRecord) -> int:
         self._record_id = record.id
-        self._occupancy.summarize(record)
-        return self._occupancy.tokens
+        self._context.summarize(record)
+        return self._context.tokens
 
     def _count(self, view: ChatView) -> None:
         """Count what others did to the thread."""
         as_it_is = view.floor, self._buffer.generation
         if as_it_is != self._counted_as:  # something was removed, or retracted
-            shown = (*view.head, *view.block, *view.tail)
-            self._occupancy.start_anew([*shown, *self._log.pending])
+            shown = (*view.head, *view.summary, *view.tail)
+            self._context.start_anew([*shown, *self._log.pending])
             self._counted_as, self._counted = as_it_is, view.last
         for message in reversed(view.tail):
             if (message.position or 0) <= self._counted:
                 break
             if message.id not in self._added:
-                self._occupancy.add([message])
+                self._context.add([message])
         self._counted = view.last
 
     # -------------------------------------------------------------------------------- saving

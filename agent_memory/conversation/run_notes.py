@@ -44,7 +44,7 @@ class ThreadCounts:
         default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
     )
 
-    def and_also(self, entries: Iterable[Entry]) -> ThreadCounts:
+    def plus(self, entries: Iterable[Entry]) -> ThreadCounts:
         """Return the counts with entries that follow those counted before."""
         runs, messages, last_run = self.runs, self.messages, self.last_run
         for entry in entries:
@@ -135,7 +135,7 @@ def counts_since_note(entries: Sequence[Entry], floor: int) -> ThreadCounts | No
         note = read_note(entries[index])
         counts = None if note is None else note.counts_at(entries[index].position, floor)
         if counts is not None:
-            return counts.and_also(entries[index + 1 :])
+            return counts.plus(entries[index + 1 :])
     return None
 
 

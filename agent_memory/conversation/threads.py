@@ -90,7 +90,7 @@ async def _describe(storage: ChatStorage, info: ChatInfo) -> ThreadInfo:
 async def _read_through(storage: ChatStorage, key: ChatKey) -> tuple[ThreadCounts, str | None]:
     counts, title = ThreadCounts(), None
     async for entry in storage.iter_log(key.user_id, key.session_id, key.agent_id):
-        counts = counts.and_also([entry])
+        counts = counts.plus([entry])
         title = title_of([entry]) if title is None else title
     return counts, title
 

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from agent_memory.exchanges import Trace, facts_of
+from agent_memory.exchanges import ExchangeScan, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers.format import Format
 from agent_memory.providers.formats import Provider, format_named
@@ -214,9 +214,9 @@ def open_sites_of(
     while start:
         start -= 1
         facts = facts_of(messages[start], held[start])
-        if facts.asks or facts.answers_user:
+        if facts.is_question or facts.answers_user:
             break  # nothing before it waits any more
-    waiting = Trace(messages[start:], held[start:]).waiting
+    waiting = ExchangeScan(messages[start:], held[start:]).waiting
     return {(start + index, call_id) for call_id, index in waiting.items()}
 
 

@@ -1,8 +1,8 @@
 """What a summarizer is given, and what its answer means: pure functions of values.
 
-The view of a chat is *head + block + tail*. The head is what no summarizer may touch. The block
-is the live summary: messages a summarizer made, and raw messages it chose to keep before the
-recent ones. The tail is raw and contiguous up to the newest position known.
+The view of a chat is *head + summary + tail*. The head is what no summarizer may touch. The live
+summary is messages a summarizer made, and raw messages it chose to keep before the recent ones.
+The tail is raw and contiguous up to the newest position known.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ class Compaction:
 
     Args:
         head: what is shown first now: pinned messages before the cut have joined it.
-        block: what stands for the messages before the cut.
+        summary: what stands for the messages before the cut.
         cut: how many messages of the snapshot's tail are replaced.
         dropped: how many raw messages were verbatim before and are covered now.
         first: the lowest position among these, None if there are none.
         last: the highest.
-        told: the highest position of a message that the summarizer was given and did not itself
-            keep; 0 without one.
+        summarized_through: the highest position of a message that the summarizer was given and
+            did not itself keep; 0 without one.
     """
 
     head: tuple[ConversationMessage, ...]
-    block: tuple[ConversationMessage, ...]
+    summary: tuple[ConversationMessage, ...]
     cut: int
     dropped: int
     first: int | None
     last: int | None
-    told: int = 0
+    summarized_through: int = 0
 
 
 @attrs.define(eq=False, slots=False)
@@ -74,7 +74,7 @@ class Snapshot:
 
     Args:
         head: what no summarizer may touch.
-        block: the live summary block.
+        summary: the live summary.
         tail: the raw messages after it.
         fresh: whether nothing of the chat precedes the tail, so that system messages at its
             beginning are its leading ones.
@@ -84,7 +84,7 @@ class Snapshot:
     """
 
     head: tuple[ConversationMessage, ...]
-    block: tuple[ConversationMessage, ...]
+    summary: tuple[ConversationMessage, ...]
     tail: tuple[ConversationMessage, ...]
     fresh: bool
     max_head_tokens: int | None = None
@@ -155,15 +155,15 @@ class Snapshot:
 
     @cached_property
     def _before_tail(self) -> list[ConversationMessage]:
-        """The block, with what has left the head put where it belongs."""
-        block = list(self.block)
+        """The summary, with what has left the head put where it belongs."""
+        summary = list(self.summary)
         for message in self.demoted:
-            block.insert(_place(block, message), message)
-        return block
+            summary.insert(_place(summary, message), message)
+        return summary
 
     @cached_property
     def history(self) -> list[ConversationMessage]:
-        """What the summarizer is given: the block, then the tail without what is withheld."""
+        """What the summarizer is given: the summary, then the tail without what is withheld."""
         return [*self._before_tail, *(self.tail[index] for index in self._given)]
 
     def given_from(self, index: int) -> list[ConversationMessage]:
@@ -228,13 +228,15 @@ class Snapshot:
             raise InvalidSummaryError("the summarizer returned an empty list")
         kept = self._count_kept(messages)
         cut = self._cut_before(max(kept, min(keep_at_least, len(self._given))))
-        block = self._block(messages[: len(messages) - kept], kept, cut)
-        self._keep_questions(block, cut, self._question_of(run, keep_turn=keep_turn))
-        self._keep_awaited(block, cut, None if run is None else run.id)
-        block = self._without_orphans(block)
+        summary = self._summary(messages[: len(messages) - kept], kept, cut)
+        self._keep_questions(summary, cut, self._question_of(run, keep_turn=keep_turn))
+        self._keep_awaited(summary, cut, None if run is None else run.id)
+        summary = self._without_orphans(summary)
         summarized = self._given[: len(self._given) - kept][-1:]
-        told = max((self.tail[index].position or 0 for index in summarized), default=0)
-        return attrs.evolve(self._outcome(block, cut), told=told)
+        summarized_through = max(
+            (self.tail[index].position or 0 for index in summarized), default=0
+        )
+        return attrs.evolve(self._outcome(summary, cut), summarized_through=summarized_through)
 
     def _count_kept(self, messages: Sequence[ConversationMessage]) -> int:
         limit = min(len(messages), len(self._given))
@@ -257,25 +259,25 @@ class Snapshot:
         starts = [group.start for group in self._groups]
         return starts[bisect_right(starts, wanted) - 1]
 
-    def _block(
+    def _summary(
         self, before: Sequence[ConversationMessage], kept: int, cut: int
     ) -> list[ConversationMessage]:
-        """Return the block that the answer's messages before the kept ones mean."""
+        """Return the summary that the answer's messages before the kept ones mean."""
         known = KnownMessages(self.history, kept, (*self.head, *self.tail))
         after = {message.id for message in self.tail[cut:]}
         exchanges = self._exchanges(cut)
-        block: list[ConversationMessage] = []
+        summary: list[ConversationMessage] = []
         chosen: set[str] = set()
         for message in before:
             match = known.match(message)
             if match is None:
-                block.append(known.own(message))
+                summary.append(known.own(message))
             elif match.id not in after:
                 members = exchanges.get(match.id, (match,))
-                block += [member for member in members if member.id not in chosen]
+                summary += [member for member in members if member.id not in chosen]
                 chosen.update(member.id for member in members)
-        check_order(block)
-        return block
+        check_order(summary)
+        return summary
 
     def _replaced(self, cut: int) -> list[ConversationMessage]:
         return [*self._before_tail, *(self.tail[index] for index in self._given if index < cut)]
@@ -306,18 +308,18 @@ class Snapshot:
         return [*raw, *self.tail], len(raw)
 
     def _keep_questions(
-        self, block: list[ConversationMessage], cut: int, work: range | None
+        self, summary: list[ConversationMessage], cut: int, work: range | None
     ) -> None:
-        """Put questions that are worked on into the block if the cut drops them."""
+        """Put questions that are worked on into the summary if the cut drops them."""
         verbatim, before = self._verbatim
         # A question whose newest part is kept anyway counts among them, and costs nothing.
         for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
             if question.stop <= before + cut:
                 self._keep(
-                    block, verbatim[question.start : question.stop][-_QUESTION_MESSAGES:], cut
+                    summary, verbatim[question.start : question.stop][-_QUESTION_MESSAGES:], cut
                 )
         if work is not None:
-            self._keep(block, verbatim[work.start : work.stop][:_QUESTION_MESSAGES], cut)
+            self._keep(summary, verbatim[work.start : work.stop][:_QUESTION_MESSAGES], cut)
 
     def _question_of(self, run: OpenRun | None, *, keep_turn: bool) -> range | None:
         """The first user messages of a run, else of the newest turn that calls tools."""
@@ -337,9 +339,9 @@ class Snapshot:
         return turns.working_turn(verbatim) if keep_turn or run is not None else None
 
     def _keep_awaited(
-        self, block: list[ConversationMessage], cut: int, run_id: str | None
+        self, summary: list[ConversationMessage], cut: int, run_id: str | None
     ) -> None:
-        """Put calls into the block whose results are kept, or may still come to another run."""
+        """Put calls into the summary whose results are kept, or may still come to another run."""
         verbatim, before = self._verbatim
         old = verbatim[: before + cut]
         called = {
@@ -360,12 +362,12 @@ class Snapshot:
             elif run not in (None, run_id) and newest_of_run[run] in members:
                 waiting += [] if dead.isdisjoint(members) else [group]
         for group in (*needed, *waiting[-_AWAITED:]):
-            self._keep(block, old[group.start : group.stop], cut)
+            self._keep(summary, old[group.start : group.stop], cut)
 
-    def _without_orphans(self, block: list[ConversationMessage]) -> list[ConversationMessage]:
+    def _without_orphans(self, summary: list[ConversationMessage]) -> list[ConversationMessage]:
         called = {name for message in self.head for name in facts_of(message).calls}
         found: list[ConversationMessage] = []
-        for message in block:
+        for message in summary:
             facts = facts_of(message)
             if not facts.is_orphan(called):
                 found.append(message)
@@ -374,19 +376,19 @@ class Snapshot:
 
     def _keep(
         self,
-        block: list[ConversationMessage],
+        summary: list[ConversationMessage],
         messages: Sequence[ConversationMessage],
         cut: int,
     ) -> None:
-        """Put messages into the block, each where it belongs, that the cut would drop."""
-        shown = {message.id for message in (*block, *self.tail[cut:])}
+        """Put messages into the summary, each where it belongs, that the cut would drop."""
+        shown = {message.id for message in (*summary, *self.tail[cut:])}
         shown.update(self.tail[index].id for index in self._withheld)
         for message in messages:
             if message.id not in shown:
-                block.insert(_place(block, message), message)
+                summary.insert(_place(summary, message), message)
 
-    def _outcome(self, block: list[ConversationMessage], cut: int) -> Compaction:
-        shown = {message.id for message in block}
+    def _outcome(self, summary: list[ConversationMessage], cut: int) -> Compaction:
+        shown = {message.id for message in summary}
         dropped = [
             message.position
             for message in self._replaced(cut)
@@ -396,7 +398,7 @@ class Snapshot:
         lifted = [self.tail[index] for index in sorted(self._withheld) if index < cut]
         return Compaction(
             head=(*(message for message in self.head if message.id not in gone), *lifted),
-            block=tuple(block),
+            summary=tuple(summary),
             cut=cut,
             dropped=len(dropped),
             first=min(dropped, default=None),
@@ -408,9 +410,9 @@ def _is_system(messages: Sequence[ConversationMessage]) -> bool:
     return all(message.role in SYSTEM_ROLES for message in messages)
 
 
-def _place(block: Sequence[ConversationMessage], message: ConversationMessage) -> int:
+def _place(summary: Sequence[ConversationMessage], message: ConversationMessage) -> int:
     position = message.position or 0
-    for index, other in enumerate(block):
+    for index, other in enumerate(summary):
         if other.position is not None and other.position > position:
             return index
-    return len(block)
+    return len(summary)

@@ -267,7 +267,9 @@ class Compactor:
                 if limit is not None and tokens > limit:
                     self._warn(buffer, "still_over", tokens)
             elif view is not None:
-                attempts.cooldown.summarized_view(view.size, view.tokens, len(view.block), options)
+                attempts.cooldown.summarized_view(
+                    view.size, view.tokens, len(view.summary), options
+                )
                 if options.exceeded(record.messages_after, record.tokens_after):
                     self._warn_if_over(buffer, "still_over")
 

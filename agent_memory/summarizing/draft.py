@@ -220,9 +220,9 @@ class Drafter:
         """Whether a run in progress exceeds the trigger by itself, with a summary before it."""
         own, limit = snapshot.given_after(run.start), self._options.trigger_tokens
         if limit is None:
-            return len(snapshot.block) + len(own) > self._options.trigger_messages
+            return len(snapshot.summary) + len(own) > self._options.trigger_messages
         fixed = max(0, (context_tokens or 0) - self.tokens(snapshot.history))
-        summary = max(self.tokens(snapshot.block), limit // 8)
+        summary = max(self.tokens(snapshot.summary), limit // 8)
         return fixed + summary + self.tokens(own) > limit
 
     # ------------------------------------------------------------------------------- asking
@@ -298,9 +298,9 @@ class Drafter:
             compaction = _with_own_run(compaction, snapshot, run, answer.summary_id)
         limit, clipped = self._options.max_summary_tokens, False
         if limit is not None:
-            block = clip_summary(compaction.block, limit, self._counter.count)
-            clipped = block != compaction.block
-            compaction = attrs.evolve(compaction, block=block)
+            summary = clip_summary(compaction.summary, limit, self._counter.count)
+            clipped = summary != compaction.summary
+            compaction = attrs.evolve(compaction, summary=summary)
         record = self._record(view, snapshot, compaction, answer, request.reason)
         lost = _loss(record, request.reason)
         return lost or Draft(compaction, record, clipped)
@@ -346,17 +346,17 @@ class Drafter:
         reason: str,
     ) -> SummaryRecord:
         reached = snapshot.tail[compaction.cut - 1] if compaction.cut else None
-        after = [*compaction.block, *snapshot.given_from(compaction.cut)]
+        after = [*compaction.summary, *snapshot.given_from(compaction.cut)]
         return SummaryRecord(
-            summary=compaction.block,
+            summary=compaction.summary,
             head=compaction.head,
-            position=view.reach if reached is None else reached.position or 0,
-            message_id=(view.reach_id or "") if reached is None else reached.id,
+            position=view.covered_through if reached is None else reached.position or 0,
+            message_id=(view.covered_through_id or "") if reached is None else reached.id,
             floor=view.floor,
             covered=view.covered_by(compaction) or Covered(0, 0, 0),
             known=view.last,
-            told=max(view.told, compaction.told),
-            replaces=view.record_id or view.follows,
+            told=max(view.summarized_through, compaction.summarized_through),
+            replaces=view.record_id or view.supersedes,
             summarizer=answer.by,
             reason=reason,
             messages_before=len(snapshot.history),
@@ -378,11 +378,11 @@ def _with_own_run(
     known = {id(message) for message in snapshot.history}
     taken = {run.id, *(message.run_id for message in snapshot.history)}
     name = new_summary_id() if not summary_id or summary_id in taken else summary_id
-    block = [
+    summary = [
         message if id(message) in known else attrs.evolve(message, run_id=name)
-        for message in compaction.block
+        for message in compaction.summary
     ]
-    return attrs.evolve(compaction, block=tuple(block))
+    return attrs.evolve(compaction, summary=tuple(summary))
 
 
 def _spent(error: BaseException | None) -> Usage | None:

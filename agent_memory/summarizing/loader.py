@@ -102,7 +102,7 @@ class ViewLoader:
             if same and view.append(log.entries) and view.last >= acknowledged:
                 buffer.take_out_of_order(view)
                 return True
-            if view.is_void:
+            if view.needs_reload:
                 buffer.retract()
             else:
                 buffer.reset()
@@ -157,7 +157,7 @@ class ViewLoader:
             len(log.entries),
             lambda: ChatView.of(log, count=self._count, present=self._present),
         )
-        view.follows = damaged if record is None else record.id
+        view.supersedes = damaged if record is None else record.id
         return view
 
     async def _restored(
@@ -183,7 +183,11 @@ class ViewLoader:
     async def adopt_newer(self, buffer: Buffer, view: ChatView) -> ChatView:
         """Return the view of a summary that another worker made meanwhile; else the same view."""
         record = await self.newest_record(buffer.key)
-        if record is None or record.id == view.record_id or record.position <= view.reach:
+        if (
+            record is None
+            or record.id == view.record_id
+            or record.position <= view.covered_through
+        ):
             return view
         with self._lock:
             if buffer.view is view:

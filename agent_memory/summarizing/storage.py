@@ -312,7 +312,7 @@ class SummarizingChatStorage(WrapperChatStorage):
         records = await self._records(key)
         buffer = self._buffers.get(key)
         view = None if buffer is None else buffer.view
-        head, reach = ((), 0) if view is None else (view.head, view.reach)
+        head, reach = ((), 0) if view is None else (view.head, view.covered_through)
         held_back = () if view is None else {message.id for message in view.held_back}
 
         def work() -> Explanation:

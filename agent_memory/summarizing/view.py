@@ -19,7 +19,7 @@ _Present: TypeAlias = Callable[[list[ConversationMessage]], list[ConversationMes
 
 
 class ChatView:
-    """The view of one chat: head + block + tail; see :mod:`agent_memory.summarizing.compaction`.
+    """The view of one chat: head + summary + tail; see :mod:`agent_memory.summarizing.compaction`.
 
     Between compactions it only grows at its end. It does no I/O and takes no lock. Once
     something is covered, results whose call is not in the view are held back: they stay in the
@@ -29,17 +29,17 @@ class ChatView:
         floor: the chat's floor that this view belongs to.
         last: the newest position known, of a message or a note; at least the floor.
         last_id: the id of the entry there, None at the floor.
-        reach: head and block stand for everything up to this position.
-        reach_id: the id of the entry there, None if nothing is covered.
-        covered: what the block stands for, None without a compaction.
+        covered_through: head and summary stand for everything up to this position.
+        covered_through_id: the id of the entry there, None if nothing is covered.
+        covered: what the summary stands for, None without a compaction.
         record_id: the id of the summary record it shows, None without one.
-        told: the newest position of which the block's text may tell something.
-        follows: the id of a record that does not fit any more, and that the next one replaces.
-        is_void: whether a message was retracted, so that the view must be made anew.
+        summarized_through: the newest position of which the summary's text may tell something.
+        supersedes: the id of a record that does not fit any more, and that the next one replaces.
+        needs_reload: whether a message was retracted, so that the view must be made anew.
         head: what is shown first and never summarized.
-        block: the live summary.
+        summary: the live summary.
         has_pins: whether the tail holds a message that no summarizer may be given.
-        tokens: of block and tail, leading system messages excluded; 0 without `count`. What a
+        tokens: of summary and tail, leading system messages excluded; 0 without `count`. What a
             provider reported is believed for what it covered; the rest is estimated.
 
     Args:
@@ -60,20 +60,20 @@ class ChatView:
         "_shown",
         "_tail",
         "_windows",
-        "block",
         "covered",
+        "covered_through",
+        "covered_through_id",
         "floor",
-        "follows",
         "has_pins",
         "head",
-        "is_void",
         "last",
         "last_id",
-        "reach",
-        "reach_id",
+        "needs_reload",
         "record_id",
+        "summarized_through",
+        "summary",
+        "supersedes",
         "tokens",
-        "told",
     )
 
     def __init__(
@@ -87,16 +87,16 @@ class ChatView:
         self.floor = floor
         self.last = floor
         self.last_id: str | None = None
-        self.reach = floor
-        self.reach_id: str | None = None
+        self.covered_through = floor
+        self.covered_through_id: str | None = None
         self.covered: Covered | None = None
         self.record_id: str | None = None
-        self.told = 0
-        self.follows: str | None = None
-        self.is_void = False
+        self.summarized_through = 0
+        self.supersedes: str | None = None
+        self.needs_reload = False
         self.has_pins = False
         self.head: tuple[ConversationMessage, ...] = ()
-        self.block: tuple[ConversationMessage, ...] = ()
+        self.summary: tuple[ConversationMessage, ...] = ()
         self._tail: list[ConversationMessage] = []
         self._shown: list[ConversationMessage] = []
         self._called: set[str] = set()
@@ -136,11 +136,11 @@ class ChatView:
         if is_outdated(record, entries[1:]):
             return None
         view = cls(log.floor, count=count, present=present)
-        view.head, view.block = record.head, record.summary
+        view.head, view.summary = record.head, record.summary
         view.covered, view.record_id = record.covered, record.id
-        view.told = record.told
-        view.last = view.reach = record.position
-        view.last_id = view.reach_id = record.message_id
+        view.summarized_through = record.told
+        view.last = view.covered_through = record.position
+        view.last_id = view.covered_through_id = record.message_id
         view._rebuild()
         # What was reported before covered more than this view shows: estimates serve.
         view._take(entries[1:], believe=False)
@@ -148,7 +148,7 @@ class ChatView:
 
     @property
     def tail(self) -> Sequence[ConversationMessage]:
-        """The raw messages after `reach`."""
+        """The raw messages after `covered_through`."""
         return self._tail
 
     @property
@@ -162,7 +162,7 @@ class ChatView:
 
         Pinned exchanges are still counted here; :meth:`snapshot` tells exactly.
         """
-        return len(self.block) + len(self._tail) - self._leading
+        return len(self.summary) + len(self._tail) - self._leading
 
     def append(self, entries: Iterable[Entry]) -> bool:
         """Add entries that were stored, in order of position; known ones are passed over.
@@ -182,7 +182,7 @@ class ChatView:
             if position != self.last + 1:
                 return False
             if retraction_of(entry) is not None:
-                self.is_void = True
+                self.needs_reload = True
                 return False
             self.last, self.last_id = position, entry.id
             if isinstance(entry, ConversationMessage):
@@ -190,7 +190,7 @@ class ChatView:
         return True
 
     def _take(self, entries: Sequence[Entry], *, believe: bool = True) -> None:
-        """Add all that follows what a new view shows, without what of it was retracted.
+        """Add all that supersedes what a new view shows, without what of it was retracted.
 
         Args:
             entries: messages and notes, up to the end of the log.
@@ -240,7 +240,7 @@ class ChatView:
 
     @property
     def _is_fresh(self) -> bool:
-        return self.reach == self.floor
+        return self.covered_through == self.floor
 
     def snapshot(
         self, *, max_head_tokens: int | None = None, count: _Count | None = None
@@ -251,7 +251,7 @@ class ChatView:
             max_head_tokens: pins beyond it become ordinary, the oldest first.
             count: tells the tokens of a message, for that limit.
         """
-        snapshot = Snapshot(self.head, self.block, tuple(self._tail), self._is_fresh)
+        snapshot = Snapshot(self.head, self.summary, tuple(self._tail), self._is_fresh)
         if max_head_tokens is not None and count is not None:
             snapshot.max_head_tokens, snapshot.count = max_head_tokens, count
         return snapshot
@@ -279,18 +279,18 @@ class ChatView:
         """
         cut = compaction.cut
         self.covered = self.covered_by(compaction)
-        self.told = max(self.told, compaction.told)
+        self.summarized_through = max(self.summarized_through, compaction.summarized_through)
         if cut:
-            self.reach = snapshot.tail[cut - 1].position or 0
-            self.reach_id = snapshot.tail[cut - 1].id
+            self.covered_through = snapshot.tail[cut - 1].position or 0
+            self.covered_through_id = snapshot.tail[cut - 1].id
         self.head = compaction.head
-        self.block = compaction.block
+        self.summary = compaction.summary
         self.record_id = record_id
         del self._tail[:cut]
         self._rebuild()
 
     def covered_by(self, compaction: Compaction) -> Covered | None:
-        """Return what the block would stand for after this compaction."""
+        """Return what the summary would stand for after this compaction."""
         if not compaction.dropped or compaction.first is None:
             return self.covered
         known = self.covered or Covered(compaction.first, 0, 0)
@@ -304,11 +304,11 @@ class ChatView:
         self._leading = turns.leading_system(self._tail) if self._is_fresh else 0
         self.has_pins = any(map(must_stay, self._tail))
         self._held_back.clear()
-        self._called = {name for m in (*self.head, *self.block) for name in facts_of(m).calls}
-        self._shown = [*self.head, *self.block, *filter(self._is_shown, self._tail)]
+        self._called = {name for m in (*self.head, *self.summary) for name in facts_of(m).calls}
+        self._shown = [*self.head, *self.summary, *filter(self._is_shown, self._tail)]
         self._windows = {}
         if self._count is not None:
-            estimate = sum(map(self._count, (*self.block, *self._tail[self._leading :])))
+            estimate = sum(map(self._count, (*self.summary, *self._tail[self._leading :])))
             self.tokens = max(0, self.tokens + estimate - self._estimate)
             self._estimate = estimate
 
@@ -337,11 +337,11 @@ class ChatView:
         # A change makes a new dict: what is made of an earlier state is kept for nobody.
         limit, windows, present = self._capped(limit), self._windows, self._present
         shown, leading = self._shown.copy(), self._leading
-        head, block = [*self.head, *self._tail[:leading]], list(self.block)
+        head, summary = [*self.head, *self._tail[:leading]], list(self.summary)
         rest = shown[len(shown) - len(self._tail) + len(self._held_back) + leading :]
 
         def work() -> list[ConversationMessage]:
-            window = shown if limit == len(shown) else _window(limit, head, block, rest)
+            window = shown if limit == len(shown) else _window(limit, head, summary, rest)
             windows[limit] = window if present is None else present(window)
             return windows[limit]
 
@@ -354,19 +354,19 @@ class ChatView:
 def _window(
     limit: int,
     head: list[ConversationMessage],
-    block: list[ConversationMessage],
+    summary: list[ConversationMessage],
     rest: list[ConversationMessage],
 ) -> list[ConversationMessage]:
     # In a chat of system messages alone, or one whose tail was retracted, others are newest.
     if not rest:
-        rest, block = block, rest
+        rest, summary = summary, rest
     if not rest:
         rest, head = head, rest
     groups = turns.group(rest)
     start = groups.pop().start if groups else len(rest)
     room = limit - (len(rest) - start)
     shown: list[ConversationMessage] = []
-    for part in (head, block):
+    for part in (head, summary):
         if len(part) <= room:
             shown += part
             room -= len(part)

@@ -14,7 +14,7 @@ from agent_memory import (
     SummaryResult,
     Usage,
 )
-from agent_memory.conversation.context_size import Occupancy
+from agent_memory.conversation.context_size import ContextSize
 from agent_memory.records import Covered
 from agent_memory.testing import FlakyChatStorage
 from agent_memory.tokens import HeuristicTokenCounter
@@ -245,7 +245,7 @@ async def test_more_messages_than_are_looked_at_for_a_note_are_estimated(storage
 
 def test_it_never_says_that_nothing_is_left():
     """Estimates err high, and so may what is taken off."""
-    occupancy = Occupancy(HeuristicTokenCounter(), 100)
+    occupancy = ContextSize(HeuristicTokenCounter(), 100)
     record = _record(tokens_before=500, tokens_after=80)
     occupancy.summarize(record)
     assert occupancy.tokens == 40

@@ -138,7 +138,7 @@ class Walk:
             await run.save()
         manager = ConversationManager(self.inner)
         log = (await self.inner._read(KEY)).entries
-        counts = ThreadCounts().and_also(log)
+        counts = ThreadCounts().plus(log)
         threads = await manager.list_threads()
         expected = [(counts.runs, counts.messages)] if log else []
         assert [(thread.runs, thread.messages) for thread in threads] == expected

@@ -24,7 +24,7 @@ from rig import (
 def after(snapshot, answer, **options):
     """The ids of block and tail after the answer has been taken over."""
     compaction = snapshot.interpret(answer, **options)
-    return names([*compaction.block, *snapshot.tail[compaction.cut :]])
+    return names([*compaction.summary, *snapshot.tail[compaction.cut :]])
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_kept_message_with_another_text_under_its_id_is_shown_as_it_was_stored
     edited = attrs.evolve(tail[-1], content="say something else")
     compaction = snapshot_of(tail).interpret([summary(), tail[-2], edited])
     assert compaction.cut == 6
-    assert texts(compaction.block) == ["what was said"]
+    assert texts(compaction.summary) == ["what was said"]
 
 
 def test_equal_texts_are_told_apart_by_their_place():
@@ -69,19 +69,19 @@ def test_equal_texts_are_told_apart_by_their_place():
 def test_the_whole_history_returned_changes_nothing(tail):
     """Exactly what it got: everything is kept, and there is no summary."""
     compaction = snapshot_of(tail).interpret(tail)
-    assert (compaction.block, compaction.cut, compaction.dropped) == ((), 0, 0)
+    assert (compaction.summary, compaction.cut, compaction.dropped) == ((), 0, 0)
 
 
 def test_more_than_the_history_keeps_all_of_it(tail):
     """A summary before everything it got replaces nothing."""
     compaction = snapshot_of(tail).interpret([summary(), *tail])
-    assert (names(compaction.block), compaction.cut) == (["S"], 0)
+    assert (names(compaction.summary), compaction.cut) == (["S"], 0)
 
 
 def test_the_suffix_alone_is_a_window(tail):
     """No summary at all: what is not kept is only left out."""
     compaction = snapshot_of(tail).interpret(tail[-2:])
-    assert (compaction.block, compaction.cut) == ((), 6)
+    assert (compaction.summary, compaction.cut) == ((), 6)
     assert (compaction.dropped, compaction.first, compaction.last) == (6, 1, 6)
 
 
@@ -217,7 +217,7 @@ def test_a_pinned_exchange_that_holds_the_question_is_shown_once():
     tail = placed([user(id="first"), assistant(id="answer"), *group, *work])
     compaction = snapshot_of(tail).interpret([summary(), *tail[-2:]])
     assert names(compaction.head) == ["call", "hurry", "late"]
-    assert "hurry" not in names(compaction.block)
+    assert "hurry" not in names(compaction.summary)
 
 
 # ------------------------------------------------------------------------- questions

@@ -23,7 +23,7 @@ from rig import (
 def after(snapshot, answer, **options):
     """The ids of block and tail after the answer has been taken over."""
     compaction = snapshot.interpret(answer, **options)
-    return names([*compaction.block, *snapshot.tail[compaction.cut :]])
+    return names([*compaction.summary, *snapshot.tail[compaction.cut :]])
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_an_earlier_summary_is_given_again_and_replaced(tail):
     snapshot = snapshot_of(tail, block=[earlier])
     assert snapshot.history[0] is earlier
     compaction = snapshot.interpret([summary("new"), *tail[-2:]])
-    assert texts(compaction.block) == ["new"]
+    assert texts(compaction.summary) == ["new"]
     assert compaction.dropped == 6
 
 
@@ -50,7 +50,7 @@ def test_an_earlier_summary_that_is_returned_stays(tail):
     compaction = snapshot_of(tail, block=[earlier]).interpret(
         [earlier, summary("new"), *tail[-2:]]
     )
-    assert texts(compaction.block) == ["earlier", "new"]
+    assert texts(compaction.summary) == ["earlier", "new"]
 
 
 def test_a_summary_under_the_id_of_the_earlier_one_is_the_new_text(tail):
@@ -59,15 +59,15 @@ def test_a_summary_under_the_id_of_the_earlier_one_is_the_new_text(tail):
     compaction = snapshot_of(tail, block=[earlier]).interpret(
         [summary("new", id="summary"), *tail[-2:]]
     )
-    assert texts(compaction.block) == ["new"]
+    assert texts(compaction.summary) == ["new"]
 
 
 def test_a_summary_written_into_an_old_message_s_place_is_a_summary(tail):
     """``evolve(history[0], content=…)`` is no way to keep that message: its text is new."""
     evolved = attrs.evolve(tail[0], content="what was said")
     compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]])
-    assert texts(compaction.block) == ["what was said"]
-    assert compaction.block[0].position is None
+    assert texts(compaction.summary) == ["what was said"]
+    assert compaction.summary[0].position is None
     assert compaction.dropped == 6
 
 
@@ -75,7 +75,7 @@ def test_a_summary_written_into_the_last_old_message_is_a_summary(tail):
     """It stands where the kept suffix begins, and nothing else can be the summary."""
     evolved = attrs.evolve(tail[5], content="what was said")
     compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]])
-    assert (texts(compaction.block), compaction.cut) == (["what was said"], 6)
+    assert (texts(compaction.summary), compaction.cut) == (["what was said"], 6)
 
 
 def test_a_summary_never_shares_an_id_with_a_message_that_stays():
@@ -83,15 +83,15 @@ def test_a_summary_never_shares_an_id_with_a_message_that_stays():
     tail = placed(dialogue(8))
     evolved = attrs.evolve(tail[-3], content="what was said")
     compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]], keep_at_least=4)
-    assert texts(compaction.block) == ["what was said"]
-    assert compaction.block[0].id not in {message.id for message in tail[compaction.cut :]}
+    assert texts(compaction.summary) == ["what was said"]
+    assert compaction.summary[0].id not in {message.id for message in tail[compaction.cut :]}
 
 
 def test_a_message_of_another_chat_is_no_message_of_this_log(tail):
     """What the history does not hold is a summary, wherever it has a position."""
     (foreign,) = placed([user("from elsewhere")], after=500)
     compaction = snapshot_of(tail).interpret([foreign, *tail[-2:]])
-    assert [message.position for message in compaction.block] == [None]
+    assert [message.position for message in compaction.summary] == [None]
 
 
 # ------------------------------------------------------------------------- bad answers

@@ -71,25 +71,27 @@ class Tracked:
         assert not set(names(shown)) & (self.covered | held_back)
         assert not held_back & self.covered
         unpinned = [message for message in orphans(view) if message not in self.view.head]
-        assert self.view.reach == self.view.floor or not unpinned
-        assert not disorder([*self.view.block, *self.view.tail])
+        assert self.view.covered_through == self.view.floor or not unpinned
+        assert not disorder([*self.view.summary, *self.view.tail])
         assert not disorder(self.view.head)
         assert not torn(view, self.raw)
         newest = {self.raw[-1].id} if self.raw else set()
         assert newest <= set(names(shown)) | held_back
 
     def check_restored(self):
-        if self.view.reach == self.view.floor:
+        if self.view.covered_through == self.view.floor:
             return
         record = SummaryRecord(
-            summary=self.view.block,
+            summary=self.view.summary,
             head=self.view.head,
-            position=self.view.reach,
-            message_id=self.view.reach_id,
+            position=self.view.covered_through,
+            message_id=self.view.covered_through_id,
             floor=0,
             covered=self.view.covered,
         )
-        restored = ChatView.restored(record, LogSlice(self.raw[self.view.reach - 1 :], 0))
+        restored = ChatView.restored(
+            record, LogSlice(self.raw[self.view.covered_through - 1 :], 0)
+        )
         assert restored.newest(None) == self.view.newest(None)
 
 

@@ -90,7 +90,7 @@ def test_a_splice_replaces_the_prefix_and_keeps_what_came_since():
     compaction = snapshot.interpret([summary(), *snapshot.tail[-2:]])
     view.splice(snapshot, compaction, "record")
     assert names(view.newest(None)) == ["S", "m5", "m6", "m7", "m8", "m9"]
-    assert (view.reach, view.reach_id, view.last) == (4, "m4", 9)
+    assert (view.covered_through, view.covered_through_id, view.last) == (4, "m4", 9)
 
 
 def test_covered_adds_up_over_compactions():
@@ -190,7 +190,7 @@ def test_a_chat_of_system_messages_alone_shows_its_newest():
 def test_a_view_without_a_tail_shows_the_newest_of_its_block():
     """Its tail was retracted: a limit does not leave it empty."""
     view = shortened([system(id="s"), *dialogue(6)])
-    view.block = (*view.block, *placed([user(id="kept")], after=3))
+    view.summary = (*view.summary, *placed([user(id="kept")], after=3))
     del view._tail[:]
     view._rebuild()
     assert [names(view.newest(limit)) for limit in (1, 2)] == [["kept"], ["s", "kept"]]
@@ -211,10 +211,10 @@ def test_a_limited_view_follows_what_is_appended():
 
 def record_of(view, **fields):
     given = {
-        "summary": view.block,
+        "summary": view.summary,
         "head": view.head,
-        "position": view.reach,
-        "message_id": view.reach_id,
+        "position": view.covered_through,
+        "message_id": view.covered_through_id,
         "floor": view.floor,
         "covered": view.covered,
     }
@@ -225,7 +225,7 @@ def test_c58_a_restored_view_is_the_view_that_was():
     """Pinned head, summary and tail, from the record and what follows its position."""
     chat = [system(), *dialogue(3), user(id="pin", pinned=True), *dialogue(5, start=4)]
     view = shortened(chat)
-    tail = placed(chat)[view.reach - 1 :]
+    tail = placed(chat)[view.covered_through - 1 :]
     restored = ChatView.restored(record_of(view), LogSlice(tail, 0))
     assert restored.newest(None) == view.newest(None)
     assert (restored.size, restored.covered, restored.last) == (view.size, view.covered, view.last)
@@ -239,7 +239,7 @@ def test_c58_a_restored_view_is_the_view_that_was():
 def test_a_record_of_another_log_restores_nothing(fields):
     """The floor, the position and the id of the message there must all fit."""
     view = shortened(dialogue(6))
-    log = LogSlice(placed(dialogue(6))[view.reach - 1 :], 0)
+    log = LogSlice(placed(dialogue(6))[view.covered_through - 1 :], 0)
     assert ChatView.restored(record_of(view, **fields), log) is None
 
 
