@@ -25,10 +25,8 @@ from agent_memory.storage._engine.append_plan import (
 from agent_memory.storage._engine.handoff import own_copy
 from agent_memory.storage.file.chat_log import (
     KNOWN,
+    ChatLog,
     FileSnapshot,
-    find_log_end,
-    known_refs,
-    read_header,
 )
 from agent_memory.storage.file.directory import ChatPaths, paths_of
 from agent_memory.storage.file.disk import (
@@ -44,7 +42,7 @@ from agent_memory.storage.file.disk import (
 )
 from agent_memory.storage.file.line_format import (
     EntryRef,
-    HeaderLine,
+    FileHeader,
     StoredEntry,
     encode_header,
     encode_line,
@@ -148,20 +146,19 @@ def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> LogState:
     with suppress(FileNotFoundError):
         os.unlink(paths.temporary)  # noqa: PTH108 - a string
     snapshot = FileSnapshot(file)
-    head = read_header(snapshot, paths.log, key)
-    tail = find_log_end(snapshot, head, key.agent_id)
-    refs = known_refs(snapshot, head, tail, key.agent_id)
-    if tail.end == snapshot.size and snapshot.lacks_end:
-        end_at(file, tail.end)
-    elif tail.end < snapshot.size:
-        file.truncate(tail.end)
+    log = ChatLog(snapshot, paths.log, key)
+    refs = log.newest_refs()
+    if log.end == snapshot.size and snapshot.lacks_end:
+        end_at(file, log.end)
+    elif log.end < snapshot.size:
+        file.truncate(log.end)
         logger.warning(
             "%s: %d bytes of a save that never ended were cut at byte %d",
             paths.log,
-            snapshot.size - tail.end,
-            tail.end,
+            snapshot.size - log.end,
+            log.end,
         )
-    return LogState(head.floor, tail.last, tail.end, {ref.id: ref for ref in refs})
+    return LogState(log.floor, log.last, log.end, {ref.id: ref for ref in refs})
 
 
 @attrs.frozen
@@ -274,7 +271,7 @@ def _lines(
     key: ChatKey, state: LogState, plan: AppendPlan[bytes]
 ) -> tuple[list[EntryRef], bytearray]:
     """Return the lines to write behind a log, and where in the file their entries will be."""
-    data = bytearray(encode_header(HeaderLine(key)) if state.end == 0 else b"")
+    data = bytearray(encode_header(FileHeader(key)) if state.end == 0 else b"")
     refs: list[EntryRef] = []
     position = state.last
     for additions in plan.additions:

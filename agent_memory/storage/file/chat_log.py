@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from io import FileIO
 from typing import Final
 
@@ -15,7 +16,7 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage.file.line_format import (
     DamagedBytes,
     EntryRef,
-    HeaderLine,
+    FileHeader,
     ParsedLine,
     StoredEntry,
     decode_header,
@@ -168,62 +169,163 @@ KNOWN: Final = 64
 _WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not searched
 
 
-@attrs.frozen
-class FileHeader:
-    """How a file begins.
-
-    Args:
-        header: its first line; None when there is none (yet), or it cannot be read.
-        floor: the header's, or what the first record tells of it.
-        start: the first byte of the first record.
-        damage: the first line, when it is no header.
-    """
-
-    header: HeaderLine | None
-    floor: int
-    start: int
-    damage: DamagedBytes | None = None
-
-
-@attrs.frozen
-class LogEnd:
-    """Where a file's log ends.
-
-    Args:
-        last: the newest position; the floor if there is none.
-        end: the byte after the last whole batch; what follows was never saved.
-    """
-
-    last: int
-    end: int
-
-
-def read_header(snapshot: FileSnapshot, path: str, key: ChatKey) -> FileHeader:
-    """Return how a file begins.
+class ChatLog:
+    """One chat's log, as a snapshot of its file holds it.
 
     Args:
         snapshot: the file.
         path: its path, for errors.
         key: whose chat it must be.
 
+    Attributes:
+        snapshot: the file.
+        key: whose chat it is.
+        header: the first line; None when there is none (yet), or it cannot be read.
+        damaged_header: the first line, when it is no header.
+        floor: the header's, or what the first entry tells of it.
+        start: the first byte of the first entry.
+
     Raises:
         CorruptedRecordError: a newer version wrote it, or it is another chat's.
     """
-    first = next(lines(snapshot, 0, snapshot.size), None)
-    if first is None:
-        return FileHeader(None, 0, 0)  # new, or torn while its first line was written
-    line, agent_id = first[1], key.agent_id
-    header = decode_header(line, path)
-    if header is not None:
-        _check_owner(header, path, key)
-        return FileHeader(header, header.floor, len(line) + 1)
-    # When its end was lost, the first entries are on it too.
-    start = len(line) + 1 if positions_in(line, 0, agent_id) is None else 0
-    bad = DamagedBytes(0, len(line), "the first line does not say whose chat this is")
-    return FileHeader(None, _infer_floor(snapshot, start, agent_id), start, bad)
+
+    def __init__(self, snapshot: FileSnapshot, path: str, key: ChatKey) -> None:
+        self.snapshot, self.key = snapshot, key
+        self.header: FileHeader | None = None
+        self.damaged_header: DamagedBytes | None = None
+        self.floor = self.start = 0
+        first = next(lines(snapshot, 0, snapshot.size), None)
+        if first is None:
+            return  # new, or torn while its first line was written
+        line = first[1]
+        self.header = decode_header(line, path)
+        if self.header is not None:
+            _check_owner(self.header, path, key)
+            self.floor, self.start = self.header.floor, len(line) + 1
+            return
+        reason = "the first line does not say whose chat this is"
+        self.damaged_header = DamagedBytes(0, len(line), reason)
+        # When its end was lost, the first entries are on it too.
+        is_header_alone = positions_in(line, 0, key.agent_id) is None
+        self.start = len(line) + 1 if is_header_alone else 0
+        self.floor = self._inferred_floor()
+
+    @property
+    def last(self) -> int:
+        """The newest position; the floor if there is none."""
+        return self._last_and_end[0]
+
+    @property
+    def end(self) -> int:
+        """The byte after the last whole batch; what follows was never saved."""
+        return self._last_and_end[1]
+
+    def entries_after(self, low: int) -> Iterator[ParsedLine]:
+        """Yield what lies behind position `low`, damage included."""
+        in_order = InOrder(low, self.last)
+        for at, line in lines(self.snapshot, self.seek(low), self.end):
+            parsed = in_order.checked(parse_line(line, at, self.key.agent_id))
+            if parsed is not None:
+                yield parsed
+
+    def newest_refs(self) -> list[EntryRef]:
+        """Return, oldest first, the newest 64 messages or more, and all of the last append."""
+        known: list[EntryRef] = []
+        messages = 0
+        for ref in self._refs_back(self.end):
+            if messages >= KNOWN and ref.position < known[0].batch_start:
+                break
+            known.append(ref)
+            messages += not ref.is_note
+        known.reverse()
+        return known
+
+    def seek(self, low: int) -> int:
+        """Return the first byte of a line, before which lie only positions up to `low`.
+
+        Searched from the end in growing steps, then by halves: whoever reads on from a position
+        is mostly near the end, and nobody parses what lies before.
+        """
+        if low <= self.floor:
+            return self.start
+        start, stop, step = self.start, self.end, FIRST_BLOCK
+        while stop - start > step:
+            stop = self.end - step
+            passed = self._passed(stop, low)
+            if passed is not None:
+                start, stop = passed, self.end
+                break
+            step *= 4
+        while stop - start > _WINDOW:
+            middle = (start + stop) // 2
+            passed = self._passed(middle, low)
+            start, stop = (start, middle) if passed is None else (passed, stop)
+        for at, line in lines(self.snapshot, start, self.end):
+            ref = entry_ref(line, at, self.key.agent_id)
+            if ref is not None and ref.position > low:
+                break
+            if ref is not None:
+                start = at + len(line) + 1
+        return start
+
+    def _passed(self, start: int, low: int) -> int | None:
+        """Return the end of the first readable line behind a byte, if it is one up to `low`."""
+        behind = lines(self.snapshot, start - 1, self.end)
+        next(behind, None)  # the rest of the line that the byte before `start` belongs to
+        for at, line in behind:
+            ref = entry_ref(line, at, self.key.agent_id)
+            if ref is not None:
+                return at + len(line) + 1 if ref.position <= low else None
+        return None
+
+    def _inferred_floor(self) -> int:
+        """Infer a lost floor: every line before the first entry stood for one position."""
+        for lost, (at, line) in enumerate(lines(self.snapshot, self.start, self.snapshot.size)):
+            positions = positions_in(line, at, self.key.agent_id)
+            if positions is not None:
+                return max(0, positions[0] - 1 - lost)
+        return 0
+
+    @cached_property
+    def _last_and_end(self) -> tuple[int, int]:
+        # A batch counts once its last line is whole. A whole line that cannot be read was saved
+        # once, so it keeps its position; a batch whose last line is missing never was: it is cut.
+        end, lost, legible = self.start, 0, 0
+        for at, line in lines_back(self.snapshot, self.start, self.snapshot.size):
+            end = max(end, at + len(line) + 1)
+            parsed = parse_line(line, at, self.key.agent_id)
+            if isinstance(parsed, StoredEntry):
+                ref = parsed.ref
+                last = max(ref.position + lost, legible)
+                if last >= ref.batch_end:
+                    return last, end
+                return self._before_batch(ref) or (last, end)
+            positions = positions_in(line, at, self.key.agent_id)
+            if positions is not None:
+                legible = max(legible, positions[1] + lost)
+            lost += 1
+        return max(self.floor + lost, legible), end
+
+    def _before_batch(self, newest: EntryRef) -> tuple[int, int] | None:
+        """Return where a batch that lacks its end begins; None if its lines disagree on that."""
+        cut = self.start
+        for ref in self._refs_back(self.snapshot.size):
+            if ref.position < newest.batch_start:
+                break
+            if ref.batch_end != newest.batch_end:
+                return None
+            cut = ref.start
+        return max(newest.batch_start - 1, self.floor), cut
+
+    def _refs_back(self, stop: int) -> Iterator[EntryRef]:
+        """Yield the refs of the entries before a byte, the newest first."""
+        for at, line in lines_back(self.snapshot, self.start, stop):
+            ref = entry_ref(line, at, self.key.agent_id)
+            if ref is not None:
+                yield ref
 
 
-def _check_owner(header: HeaderLine, path: str, key: ChatKey) -> None:
+def _check_owner(header: FileHeader, path: str, key: ChatKey) -> None:
     if header.key != key:
         raise CorruptedRecordError(
             f"{path} says that it is the chat of {header.key}, but lies where that of {key} "
@@ -233,132 +335,31 @@ def _check_owner(header: HeaderLine, path: str, key: ChatKey) -> None:
         )
 
 
-def _infer_floor(snapshot: FileSnapshot, start: int, agent_id: str) -> int:
-    """Infer a lost floor: every line before the first record stood for one position."""
-    for lost, (at, line) in enumerate(lines(snapshot, start, snapshot.size)):
-        positions = positions_in(line, at, agent_id)
-        if positions is not None:
-            return max(0, positions[0] - 1 - lost)
-    return 0
+@attrs.define(eq=False)
+class InOrder:
+    """Checks that positions rise: an entry out of order is damage.
 
-
-def find_log_end(snapshot: FileSnapshot, head: FileHeader, agent_id: str) -> LogEnd:
-    """Return where a file's log ends: a batch counts once its last line is whole.
-
-    A whole line that cannot be read was saved once, so it keeps its position; a batch whose
-    last line is missing never was, so it is cut.
+    Args:
+        low: entries up to it are left out.
+        last: the log's last position.
     """
-    end, lost, legible = head.start, 0, 0
-    for at, line in lines_back(snapshot, head.start, snapshot.size):
-        end = max(end, at + len(line) + 1)
-        parsed = parse_line(line, at, agent_id)
-        if isinstance(parsed, StoredEntry):
-            ref = parsed.ref
-            last = max(ref.position + lost, legible)
-            if last >= ref.batch_end:
-                return LogEnd(last, end)
-            return _before_batch(snapshot, head, ref, LogEnd(last, end), agent_id)
-        positions = positions_in(line, at, agent_id)
-        if positions is not None:
-            legible = max(legible, positions[1] + lost)
-        lost += 1
-    return LogEnd(max(head.floor + lost, legible), end)
 
+    low: int
+    last: int
+    _previous: int = attrs.field(init=False)
 
-def _before_batch(
-    snapshot: FileSnapshot, head: FileHeader, newest: EntryRef, whole: LogEnd, agent_id: str
-) -> LogEnd:
-    """Leave out a batch that lacks its end, unless its lines disagree on where that is."""
-    cut = head.start
-    for ref in refs_back(snapshot, head.start, snapshot.size, agent_id):
-        if ref.position < newest.batch_start:
-            break
-        if ref.batch_end != newest.batch_end:
-            return whole
-        cut = ref.start
-    return LogEnd(max(newest.batch_start - 1, head.floor), cut)
+    def __attrs_post_init__(self) -> None:
+        self._previous = self.low
 
-
-def refs_back(snapshot: FileSnapshot, start: int, stop: int, agent_id: str) -> Iterator[EntryRef]:
-    """Yield the refs between two bytes, the newest first."""
-    for at, line in lines_back(snapshot, start, stop):
-        ref = entry_ref(line, at, agent_id)
-        if ref is not None:
-            yield ref
-
-
-def known_refs(
-    snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, agent_id: str
-) -> list[EntryRef]:
-    """Return, oldest first, the newest 64 messages or more, and all of the last append."""
-    known: list[EntryRef] = []
-    messages = 0
-    for ref in refs_back(snapshot, head.start, tail.end, agent_id):
-        if messages >= KNOWN and ref.position < known[0].batch_start:
-            break
-        known.append(ref)
-        messages += not ref.is_note
-    known.reverse()
-    return known
-
-
-def entries_after(
-    snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent_id: str
-) -> Iterator[ParsedLine]:
-    """Yield what lies behind position `low`: records, and what cannot be read.
-
-    A record whose position is not above its predecessor's is given as bad.
-    """
-    previous = low
-    for at, line in lines(snapshot, seek(snapshot, head, tail, low, agent_id), tail.end):
-        parsed = parse_line(line, at, agent_id)
+    def checked(self, parsed: ParsedLine) -> ParsedLine | None:
+        """Return the line, as damaged if it is out of order; None if it is to be left out."""
         if isinstance(parsed, DamagedBytes):
-            yield parsed
-            continue
-        ref = parsed.ref
-        if previous < ref.position <= tail.last:
-            previous = ref.position
-            yield parsed
-        elif previous > low or ref.position > tail.last:
+            return parsed
+        ref, previous = parsed.ref, self._previous
+        if previous < ref.position <= self.last:
+            self._previous = ref.position
+            return parsed
+        if previous > self.low or ref.position > self.last:
             reason = f"position {ref.position} follows {previous}"
-            yield DamagedBytes(ref.start, ref.stop, reason)
-
-
-def seek(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, low: int, agent_id: str) -> int:
-    """Return the first byte of a line, before which lie only positions up to `low`.
-
-    Searched from the end in growing steps, then by halves: whoever reads on from a position
-    is mostly near the end, and nobody parses what lies before.
-    """
-    if low <= head.floor:
-        return head.start
-    start, stop, step = head.start, tail.end, FIRST_BLOCK
-    while stop - start > step:
-        stop = tail.end - step
-        passed = _passed(snapshot, stop, tail.end, low, agent_id)
-        if passed is not None:
-            start, stop = passed, tail.end
-            break
-        step *= 4
-    while stop - start > _WINDOW:
-        middle = (start + stop) // 2
-        passed = _passed(snapshot, middle, tail.end, low, agent_id)
-        start, stop = (start, middle) if passed is None else (passed, stop)
-    for at, line in lines(snapshot, start, tail.end):
-        ref = entry_ref(line, at, agent_id)
-        if ref is not None and ref.position > low:
-            break
-        if ref is not None:
-            start = at + len(line) + 1
-    return start
-
-
-def _passed(snapshot: FileSnapshot, start: int, end: int, low: int, agent_id: str) -> int | None:
-    """Return the end of the first readable line behind a byte, if it is one up to `low`."""
-    behind = lines(snapshot, start - 1, end)
-    next(behind, None)  # the rest of the line that the byte before `start` belongs to
-    for at, line in behind:
-        ref = entry_ref(line, at, agent_id)
-        if ref is not None:
-            return at + len(line) + 1 if ref.position <= low else None
-    return None
+            return DamagedBytes(ref.start, ref.stop, reason)
+        return None

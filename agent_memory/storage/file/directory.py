@@ -27,13 +27,12 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo
 from agent_memory.storage.file.chat_log import (
     ChangedError,
+    ChatLog,
     FileSnapshot,
-    find_log_end,
     lines,
-    read_header,
 )
 from agent_memory.storage.file.disk import NotRegularError, open_to_read, refuse_links
-from agent_memory.storage.file.line_format import HeaderLine, decode_header
+from agent_memory.storage.file.line_format import FileHeader, decode_header
 
 LOG: Final = ".jsonl"
 SUMMARIES: Final = ".summaries"
@@ -192,11 +191,10 @@ def _left_out(path: str | Path, error: Exception) -> None:
 
 
 def _info(snapshot: FileSnapshot, paths: ChatPaths, key: ChatKey) -> ChatInfo:
-    head = read_header(snapshot, paths.log, key)
-    tail = find_log_end(snapshot, head, key.agent_id)
-    created = None if head.header is None else head.header.created_at
+    log = ChatLog(snapshot, paths.log, key)
+    created = None if log.header is None else log.header.created_at
     updated = datetime.fromtimestamp(snapshot.stat.st_mtime, UTC)
-    return ChatInfo(key, head.floor, tail.last, created, updated)
+    return ChatInfo(key, log.floor, log.last, created, updated)
 
 
 def _names(directory: Path) -> list[str]:
@@ -229,7 +227,7 @@ def _directory_id(directory: Path, level: int) -> str | None:
     return None
 
 
-def _headers(directory: Path) -> Iterator[HeaderLine]:
+def _headers(directory: Path) -> Iterator[FileHeader]:
     for path in directory.rglob(f"*{LOG}"):
         header = read_header_at(path)
         if header is not None:
@@ -248,7 +246,7 @@ def _agent_of(path: Path) -> str | None:
     return None
 
 
-def read_header_at(path: Path) -> HeaderLine | None:
+def read_header_at(path: Path) -> FileHeader | None:
     """Return the header of a file, None if it has none that can be read."""
     try:
         with open_to_read(str(path)) as file:

@@ -47,7 +47,12 @@ def open_to_read(path: str) -> FileIO:
         NotRegularError: it is no regular file, or lies behind a link.
         OSError: it cannot be opened.
     """
-    return FileIO(_opened(path, os.O_RDONLY), "r")
+    return FileIO(path, "r", opener=descriptor_to_read)
+
+
+def descriptor_to_read(path: str, _flags: int) -> int:
+    """Open one of a store's files as :func:`open_to_read` does; an opener for ``open``."""
+    return _opened(path, os.O_RDONLY)
 
 
 def open_to_write(path: str) -> FileIO:

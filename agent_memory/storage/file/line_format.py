@@ -30,7 +30,7 @@ _PREFIX: Final = re.compile(
 
 
 @attrs.frozen
-class HeaderLine:
+class FileHeader:
     """The first line of a chat's file.
 
     Args:
@@ -92,7 +92,7 @@ class DamagedBytes:
 ParsedLine: TypeAlias = StoredEntry | DamagedBytes
 
 
-def encode_header(header: HeaderLine) -> bytes:
+def encode_header(header: FileHeader) -> bytes:
     """Return the header as a line."""
     fields = {
         "v": VERSION,
@@ -104,7 +104,7 @@ def encode_header(header: HeaderLine) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def decode_header(line: bytes, location: str) -> HeaderLine | None:
+def decode_header(line: bytes, location: str) -> FileHeader | None:
     """Return the header a line holds, or None.
 
     Raises:
@@ -116,13 +116,13 @@ def decode_header(line: bytes, location: str) -> HeaderLine | None:
         if type(version) is int and version > VERSION:
             parse(line, location=location)  # it says how to go on
         created_at = datetime.fromisoformat(fields["created_at"])
-        header = HeaderLine(ChatKey(**fields["chat"]), fields["floor"], created_at)
+        header = FileHeader(ChatKey(**fields["chat"]), fields["floor"], created_at)
         return header if fields["check"] == _check_of(header) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _check_of(header: HeaderLine) -> str:
+def _check_of(header: FileHeader) -> str:
     """Return a checksum: a damaged digit must neither delete nor name another chat."""
     key, stamp = header.key, header.created_at.isoformat()
     text = "\0".join((key.user_id, key.session_id, key.agent_id, str(header.floor), stamp))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -12,23 +14,24 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note, corrupted_note
+from agent_memory.records import Entry, LogSlice, corrupted_note
+from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.codec import decode_record
 from agent_memory.storage.file.chat_log import (
     BLOCK,
+    FIRST_BLOCK,
     ChangedError,
-    FileHeader,
+    ChatLog,
     FileSnapshot,
-    LogEnd,
-    entries_after,
-    find_log_end,
+    InOrder,
     lines,
-    read_header,
 )
 from agent_memory.storage.file.directory import INACCESSIBLE, ChatPaths
-from agent_memory.storage.file.disk import open_to_read
-from agent_memory.storage.file.line_format import DamagedBytes, ParsedLine
+from agent_memory.storage.file.disk import descriptor_to_read, open_to_read
+from agent_memory.storage.file.line_format import DamagedBytes, ParsedLine, parse_line
 from agent_memory.storage.file.lock import nobody_writes
+
+logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 10  # each means that a torn end was cut at the very moment; once is rare
 
@@ -55,109 +58,235 @@ class Reading:
 
     Args:
         log: the entries, with notes where they cannot be read.
-        head: how the file begins.
-        tail: where its log ends.
-        size: how long the file was; more than the tail's end when its end is torn.
         damage: the damage that was met.
+        end: the byte after the last whole batch.
+        size: how long the file was; more than `end` when its end is torn.
     """
 
     log: LogSlice
-    head: FileHeader
-    tail: LogEnd
-    size: int
-    damage: tuple[DamagedBytes, ...]
+    damage: tuple[DamagedBytes, ...] = ()
+    end: int = 0
+    size: int = 0
 
 
-NOTHING: Final = Reading(LogSlice([]), FileHeader(None, 0, 0), LogEnd(0, 0), 0, ())
+NOTHING: Final = Reading(LogSlice([]))
 
 
-def read_log(path: str, key: ChatKey, wanted: ReadRange) -> Reading:
+def read_log(path: str, key: ChatKey, wanted: ReadRange, longest: int | None = None) -> Reading:
     """Read a part of a chat; of an unknown one nothing.
 
+    Args:
+        path: its file.
+        key: which chat.
+        wanted: which part.
+        longest: how many bytes may be read.
+
     Raises:
+        TooLongError: the part is longer than that.
         CorruptedRecordError: a newer version wrote the file.
         StorageUnavailableError: the file changes all the time.
         OSError: it cannot be read.
     """
-    before: Reading | None = None
+    seen_twice = SeenTwice()
     for _ in range(_ATTEMPTS):
         try:
             with open_to_read(path) as file:
-                reading = _read(FileSnapshot(file), path, key, wanted)
+                part = LogPart(FileSnapshot(file), path, key, wanted)
+                if longest is not None and part.stop - part.start > longest:
+                    raise TooLongError
+                part.read_all()
         except FileNotFoundError:
             return NOTHING
         except ChangedError:
             continue
-        # Damage counts when it is there twice: bytes that change while they are read, because
-        # a torn end is cut and written anew, look like damage once.
-        if not reading.damage or (before is not None and before.damage == reading.damage):
+        reading = part.reading()
+        if not reading.damage or seen_twice(reading.damage):
             return reading
-        before = reading
     raise StorageUnavailableError(f"{path} changes while it is read", key=key)
 
 
-def _read(snapshot: FileSnapshot, path: str, key: ChatKey, wanted: ReadRange) -> Reading:
-    agent_id = key.agent_id
-    head = read_header(snapshot, path, key)
-    tail = find_log_end(snapshot, head, agent_id)
-    low, high = wanted.span(head.floor, tail.last)
-    filler = GapFiller(agent_id, path)
-    if head.damage is not None:
-        filler.damage.append(head.damage)
-    entries: list[Entry] = []
-    if low < high:
-        parts = entries_after(snapshot, head, tail, low, agent_id)
-        entries.extend(filler.entries(parts, low, high))
-    return Reading(LogSlice(entries, head.floor), head, tail, snapshot.size, tuple(filler.damage))
+class TooLongError(Exception):
+    """What is to be read is longer than one call should take: stream it."""
 
 
-@attrs.define
+async def stream_log(path: str, key: ChatKey, wanted: ReadRange, threads: Executor) -> Reading:
+    """Do what :func:`read_log` does block by block, so that other reads get their turn between.
+
+    Args:
+        path: the chat's file.
+        key: which chat.
+        wanted: which part.
+        threads: where blocks are read and parsed.
+    """
+    seen_twice = SeenTwice()
+    for _ in range(_ATTEMPTS):
+        try:
+            reading = await _stream_once(path, key, wanted, threads)
+        except FileNotFoundError:
+            return NOTHING
+        except ChangedError:
+            continue
+        if not reading.damage or seen_twice(reading.damage):
+            return reading
+    raise StorageUnavailableError(f"{path} changes while it is read", key=key)
+
+
+async def _stream_once(path: str, key: ChatKey, wanted: ReadRange, threads: Executor) -> Reading:
+    import aiofiles  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
+
+    async with aiofiles.open(
+        path, "rb", buffering=0, opener=descriptor_to_read, executor=threads
+    ) as file:
+
+        def begun() -> LogPart:
+            # The same descriptor, so that both read one file, whatever replaces it meanwhile.
+            snapshot = FileSnapshot(FileIO(file.fileno(), closefd=False))
+            return LogPart(snapshot, path, key, wanted)
+
+        part = await result_of(threads.submit(begun))
+        await file.seek(part.start)
+        while not part.is_done:
+            block = await file.read(min(BLOCK, part.stop - part.start))
+            await result_of(threads.submit(part.feed, block))
+    return part.reading()
+
+
+class LogPart:
+    """A part of a log while it is read: it is fed with the bytes from `start` to `stop`.
+
+    Args:
+        snapshot: the chat's file.
+        path: its path, for locations.
+        key: which chat.
+        wanted: which part.
+
+    Attributes:
+        start: the byte that is to be fed next.
+        stop: the byte after the last one that may be needed.
+    """
+
+    def __init__(self, snapshot: FileSnapshot, path: str, key: ChatKey, wanted: ReadRange) -> None:
+        self._log = log = ChatLog(snapshot, path, key)
+        low, high = wanted.span(log.floor, log.last)
+        self._in_order = InOrder(low, log.last)
+        self._filler = GapFiller(key.agent_id, path, low + 1, high)
+        if log.damaged_header is not None:
+            self._filler.damage.append(log.damaged_header)
+        self.start = log.seek(low) if low < high else log.end
+        self.stop = log.end
+        self._line_start = self.start
+        self._line: list[bytes] = []  # the blocks of a line whose end was not fed yet
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more needs to be fed."""
+        return self.start >= self.stop or self._filler.is_full
+
+    def read_all(self) -> None:
+        """Feed it from the snapshot, with few bytes at first: mostly a few lines are wanted."""
+        size = FIRST_BLOCK
+        while not self.is_done:
+            self.feed(self._log.snapshot.read(self.start, min(self.start + size, self.stop)))
+            size = min(2 * size, BLOCK)
+
+    def feed(self, block: bytes) -> None:
+        """Take over what the file holds from `start` on.
+
+        Raises:
+            ChangedError: nothing, though there was something.
+        """
+        if not block:  # what is missing may be no more than the last line's end
+            block = self._log.snapshot.read(self.start, self.stop)
+        self.start += len(block)
+        rest, *others = block.split(b"\n")
+        self._line.append(rest)
+        for other in others:
+            line = b"".join(self._line)
+            parsed = parse_line(line, self._line_start, self._log.key.agent_id)
+            self._line_start += len(line) + 1
+            self._line = [other]
+            in_order = self._in_order.checked(parsed)
+            if in_order is not None:
+                self._filler.add(in_order)
+            if self._filler.is_full:
+                return
+
+    def reading(self) -> Reading:
+        """Return what was read."""
+        self._filler.finish()
+        entries, damage = LogSlice(self._filler.entries, self._log.floor), self._filler.damage
+        return Reading(entries, tuple(damage), self._log.end, self._log.snapshot.size)
+
+
+@attrs.define(eq=False)
 class GapFiller:
     """Puts a note where an entry cannot be read, so that no position is missing.
 
     Args:
         agent_id: whose chat it is.
         path: the file, for locations.
+        expected: the position that comes next.
+        high: the last position that is wanted.
 
     Attributes:
+        entries: an entry for each position.
         damage: the damage met.
     """
 
     agent_id: str
     path: str
+    expected: int
+    high: int
+    entries: list[Entry] = attrs.field(factory=list[Entry], init=False)
     damage: list[DamagedBytes] = attrs.field(factory=list[DamagedBytes], init=False)
+    _lost: list[DamagedBytes] = attrs.field(factory=list[DamagedBytes], init=False)
 
-    def entries(self, parts: Iterable[ParsedLine], low: int, high: int) -> Iterator[Entry]:
-        """Yield an entry for each position above `low` up to `high`, in order.
+    @property
+    def is_full(self) -> bool:
+        """Whether there is an entry for each position that is wanted."""
+        return self.expected > self.high
 
-        Args:
-            parts: what the file holds behind `low`.
-            low: the position before the first one.
-            high: the last position.
-        """
-        lost: list[DamagedBytes] = []
-        expected = low + 1
-        for part in parts:
-            if isinstance(part, DamagedBytes):
-                lost.append(part)
-                continue
-            position = min(part.ref.position, high + 1)
-            if position > expected and not lost:
-                lost.append(_missing(position - expected, part.ref.start))
-            yield from self._gap(expected, position, lost)
-            if position > high:
-                return
-            yield part.entry
-            lost, expected = [], position + 1
-        # The tail counts bad lines too, so `lost` has a reason for every position left.
-        yield from self._gap(expected, high + 1, lost)
+    def add(self, parsed: ParsedLine) -> None:
+        """Add what comes next in the file."""
+        if isinstance(parsed, DamagedBytes):
+            self._lost.append(parsed)
+            return
+        position = min(parsed.ref.position, self.high + 1)
+        if position > self.expected and not self._lost:
+            self._lost.append(_missing(position - self.expected, parsed.ref.start))
+        self._fill(position)
+        if position <= self.high:
+            self.entries.append(parsed.entry)
+            self.expected = position + 1
 
-    def _gap(self, first: int, behind: int, lost: list[DamagedBytes]) -> Iterator[Note]:
-        self.damage.extend(lost)
-        for index, position in enumerate(range(first, behind) if lost else ()):
-            cause = lost[min(index, len(lost) - 1)]
+    def finish(self) -> None:
+        """Fill the end: damaged lines count there too, so each position has its reason."""
+        self._fill(self.high + 1)
+
+    def _fill(self, position: int) -> None:
+        self.damage += self._lost
+        for index, lost in enumerate(range(self.expected, position) if self._lost else ()):
+            cause = self._lost[min(index, len(self._lost) - 1)]
             place = location(self.path, cause)
-            yield corrupted_note(position, self.agent_id, place, cause.reason)
+            self.entries.append(corrupted_note(lost, self.agent_id, place, cause.reason))
+        self.expected = max(self.expected, position)
+        self._lost = []
+
+
+class SeenTwice:
+    """Whether something was met at two attempts in a row.
+
+    Bytes that change while they are read, because a torn end is cut and written anew, look like
+    damage once. Damage counts when it is there twice.
+    """
+
+    def __init__(self) -> None:
+        self._before: object = None
+
+    def __call__(self, found: object) -> bool:
+        """Return whether it is what was found the last time."""
+        before, self._before = self._before, found
+        return found == before
 
 
 def _missing(count: int, at: int) -> DamagedBytes:
@@ -169,8 +298,6 @@ def location(path: str, bad: DamagedBytes) -> str:
     """Say where damage is."""
     return f"{path}, byte {bad.start}"
 
-
-logger = logging.getLogger(__name__)
 
 _MOST: Final = 10_000  # places remembered; a store with more is told of again
 
@@ -186,7 +313,7 @@ class DamageReport:
         for bad in reading.damage:
             if self._is_new(path, bad.start):
                 logger.warning("%s cannot be read: %s", location(path, bad), bad.reason)
-        end = reading.tail.end
+        end = reading.end
         if (
             reading.size > end
             and (path, end) not in self._reported
@@ -236,7 +363,7 @@ def find_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
 
     What changes while it is looked at is looked at again: only damage that stays is told.
     """
-    before: list[Problem] | None = None
+    seen_twice, found = SeenTwice(), list[Problem]()
     for _ in range(_ATTEMPTS):
         try:
             found = [*_log_problems(paths, key), *_summary_problems(paths, key)]
@@ -244,46 +371,30 @@ def find_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
             continue
         except INACCESSIBLE as error:
             return [Problem(key, paths.log, f"it cannot be read: {error}")]
-        if not found or found == before:
-            return found
-        before = found
-    return before or []
+        if not found or seen_twice(found):
+            break
+    return found
 
 
 def _log_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:
     with suppress(FileNotFoundError), open_to_read(paths.log) as file:
         snapshot = FileSnapshot(file)
         try:
-            found = _damage(snapshot, paths.log, key)
+            part = LogPart(snapshot, paths.log, key, ReadRange())
         except CorruptedRecordError as error:
             yield Problem(key, paths.log, str(error))
             return
-        if nobody_writes(file.fileno()):
-            found += _leftovers(snapshot, paths, key)
+        part.read_all()
+        reading = part.reading()
+        found, left = [*reading.damage], reading.size - reading.end
+        if left and nobody_writes(file.fileno()):
+            reason = f"{left} bytes of a save that never ended; the next save cuts them"
+            found.append(DamagedBytes(reading.end, reading.size, reason))
         for bad in found:
             yield Problem(key, _location(snapshot, paths.log, bad.start), bad.reason)
         if Path(paths.temporary).exists() and nobody_writes(file.fileno()):
             reason = "left by a trim that never ended; the next save or trim removes it"
             yield Problem(key, paths.temporary, reason)
-
-
-def _damage(snapshot: FileSnapshot, path: str, key: ChatKey) -> list[DamagedBytes]:
-    head = read_header(snapshot, path, key)
-    tail = find_log_end(snapshot, head, key.agent_id)
-    filler = GapFiller(key.agent_id, path)
-    if head.damage is not None:
-        filler.damage.append(head.damage)
-    parts = entries_after(snapshot, head, tail, head.floor, key.agent_id)
-    for _ in filler.entries(parts, head.floor, tail.last):
-        pass  # only the damage is of interest
-    return filler.damage
-
-
-def _leftovers(snapshot: FileSnapshot, paths: ChatPaths, key: ChatKey) -> list[DamagedBytes]:
-    end = find_log_end(snapshot, read_header(snapshot, paths.log, key), key.agent_id).end
-    left = snapshot.size - end
-    reason = f"{left} bytes of a save that never ended; the next save cuts them"
-    return [DamagedBytes(end, snapshot.size, reason)] if left else []
 
 
 def _summary_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:

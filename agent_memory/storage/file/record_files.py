@@ -14,10 +14,9 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.file.chat_log import (
+    ChatLog,
     FileSnapshot,
-    find_log_end,
     lines_back,
-    read_header,
 )
 from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
@@ -61,12 +60,11 @@ class RecordFiles:
         with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return False
-            snapshot = FileSnapshot(file)
-            head = read_header(snapshot, paths.log, key)
-            if not record.fits(head.floor, find_log_end(snapshot, head, key.agent_id).last):
+            log = ChatLog(FileSnapshot(file), paths.log, key)
+            if not record.fits(log.floor, log.last):
                 return False
             newest = _newest(paths.summaries)
-            if newest.floor not in (None, head.floor):
+            if newest.floor not in (None, log.floor):
                 newest = _NewestRecord()  # a crash left it; it tells of what was trimmed since
             if newest.id in (replaces, record.id):
                 if newest.id != record.id:
@@ -144,5 +142,5 @@ def _identity(line: bytes) -> tuple[str | None, int | None]:
 
 def _floor(paths: ChatPaths, key: ChatKey) -> int | None:
     with suppress(FileNotFoundError), open_to_read(paths.log) as file:
-        return read_header(FileSnapshot(file), paths.log, key).floor
+        return ChatLog(FileSnapshot(file), paths.log, key).floor
     return None

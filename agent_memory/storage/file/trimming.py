@@ -14,12 +14,8 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage.file.chat_log import (
     BLOCK,
-    FileHeader,
+    ChatLog,
     FileSnapshot,
-    LogEnd,
-    entries_after,
-    find_log_end,
-    read_header,
 )
 from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
@@ -29,7 +25,7 @@ from agent_memory.storage.file.disk import (
     sync_file,
     write_all,
 )
-from agent_memory.storage.file.line_format import EntryRef, HeaderLine, StoredEntry, encode_header
+from agent_memory.storage.file.line_format import EntryRef, FileHeader, StoredEntry, encode_header
 from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
 
 
@@ -40,13 +36,11 @@ class _Cut:
     Args:
         floor: the new floor.
         start: the first byte that stays.
-        end: the byte after the last one that stays.
         gone: how many messages go.
     """
 
     floor: int
     start: int
-    end: int
     gone: int
 
 
@@ -71,14 +65,12 @@ class Trimmer:
         with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return 0
-            snapshot = FileSnapshot(file)
-            head = read_header(snapshot, paths.log, key)
-            tail = find_log_end(snapshot, head, key.agent_id)
-            cut = _cut(snapshot, head, tail, keep, key)
-            if cut.floor > head.floor or keep == 0:
+            log = ChatLog(FileSnapshot(file), paths.log, key)
+            cut = _cut(log, keep)
+            if cut.floor > log.floor or keep == 0:
                 self._remove_summaries(paths)
-            if cut.floor > head.floor:
-                self._replace(file, snapshot, paths, _header(head, key, cut.floor), cut)
+            if cut.floor > log.floor:
+                self._replace(file, log, paths, cut)
             return cut.gone
 
     def purge(self, paths: ChatPaths, key: ChatKey, before: float) -> bool:
@@ -90,10 +82,8 @@ class Trimmer:
         with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return False
-            snapshot = FileSnapshot(file)
-            head = read_header(snapshot, paths.log, key)
-            tail = find_log_end(snapshot, head, key.agent_id)
-            if tail.last > head.floor or snapshot.stat.st_mtime > before:
+            log = ChatLog(FileSnapshot(file), paths.log, key)
+            if log.last > log.floor or log.snapshot.stat.st_mtime > before:
                 return False
             if LOCKS_BESIDE:
                 file.close()
@@ -112,20 +102,18 @@ class Trimmer:
             os.unlink(paths.summaries)  # noqa: PTH108 - a string
             sync_directory(paths.directory, self.durability)
 
-    def _replace(
-        self, file: FileIO, snapshot: FileSnapshot, paths: ChatPaths, header: HeaderLine, cut: _Cut
-    ) -> None:
+    def _replace(self, file: FileIO, log: ChatLog, paths: ChatPaths, cut: _Cut) -> None:
         with suppress(FileNotFoundError):
             os.unlink(paths.temporary)  # noqa: PTH108 - a string
         with make_file(paths.temporary) as new:
             if hasattr(os, "fchmod"):
-                os.fchmod(new.fileno(), stat.S_IMODE(snapshot.stat.st_mode))
+                os.fchmod(new.fileno(), stat.S_IMODE(log.snapshot.stat.st_mode))
             if not LOCKS_BESIDE:
                 # Held until the new name is on the disk: what is appended to the new file
                 # before that would be lost with it in a crash.
                 try_lock(new.fileno())
             try:
-                for data in _what_stays(snapshot, header, cut):
+                for data in _what_stays(log, cut):
                     write_all(new, data)
                 sync_file(new.fileno(), self.durability)
                 if LOCKS_BESIDE:
@@ -139,29 +127,24 @@ class Trimmer:
             sync_directory(paths.directory, self.durability)
 
 
-def _header(head: FileHeader, key: ChatKey, floor: int) -> HeaderLine:
-    if head.header is None:
-        return HeaderLine(key, floor)
-    return attrs.evolve(head.header, floor=floor)
+def _what_stays(log: ChatLog, cut: _Cut) -> Iterator[bytes]:
+    header = log.header or FileHeader(log.key)
+    yield encode_header(attrs.evolve(header, floor=cut.floor))
+    for start in range(cut.start, log.end, BLOCK):
+        yield log.snapshot.read(start, min(start + BLOCK, log.end))
 
 
-def _what_stays(snapshot: FileSnapshot, header: HeaderLine, cut: _Cut) -> Iterator[bytes]:
-    yield encode_header(header)
-    for start in range(cut.start, cut.end, BLOCK):
-        yield snapshot.read(start, min(start + BLOCK, cut.end))
-
-
-def _cut(snapshot: FileSnapshot, head: FileHeader, tail: LogEnd, keep: int, key: ChatKey) -> _Cut:
+def _cut(log: ChatLog, keep: int) -> _Cut:
     """Find where to cut: before the `keep`-th newest message, notes not counted."""
     newest: deque[EntryRef] = deque(maxlen=keep)
     messages = 0
-    for part in entries_after(snapshot, head, tail, head.floor, key.agent_id):
-        if isinstance(part, StoredEntry) and isinstance(part.entry, ConversationMessage):
+    for parsed in log.entries_after(log.floor):
+        if isinstance(parsed, StoredEntry) and isinstance(parsed.entry, ConversationMessage):
             messages += 1
-            newest.append(part.ref)
+            newest.append(parsed.ref)
     if keep == 0:
-        return _Cut(tail.last, tail.end, tail.end, messages)
+        return _Cut(log.last, log.end, messages)
     if messages < keep:
-        return _Cut(head.floor, head.start, tail.end, 0)
+        return _Cut(log.floor, log.start, 0)
     first = newest[0]
-    return _Cut(first.position - 1, first.start, tail.end, messages - len(newest))
+    return _Cut(first.position - 1, first.start, messages - len(newest))

@@ -25,7 +25,7 @@ from agent_memory.storage.file import lock as file_lock
 from agent_memory.storage.file import trimming as file_trimming
 from agent_memory.storage.file.chat_log import FileSnapshot, lines, lines_back
 from agent_memory.storage.file.directory import id_of, name_of, paths_of
-from agent_memory.storage.file.line_format import HeaderLine, decode_header, encode_header
+from agent_memory.storage.file.line_format import FileHeader, decode_header, encode_header
 
 
 def user(content, **fields):
@@ -148,7 +148,7 @@ def memory_snapshot(data):
 @given(IDENTIFIERS, IDENTIFIERS, IDENTIFIERS, st.integers(0, 1 << 50))
 def test_a_header_comes_back_equal(user_id, session_id, agent_id, floor):
     """And is one line."""
-    header = HeaderLine(ChatKey(user_id, session_id, agent_id), floor)
+    header = FileHeader(ChatKey(user_id, session_id, agent_id), floor)
     line = encode_header(header)
     assert line.count(b"\n") == 1
     assert decode_header(line[:-1], "here") == header
@@ -157,7 +157,7 @@ def test_a_header_comes_back_equal(user_id, session_id, agent_id, floor):
 @given(st.integers(0, 1000), st.integers(1, 255))
 def test_a_damaged_header_never_says_something_else(at, flip):
     """It is the header, or none, or refused as a newer version's."""
-    header = HeaderLine(ChatKey("user", "session", "agent"), 17)
+    header = FileHeader(ChatKey("user", "session", "agent"), 17)
     line = bytearray(encode_header(header)[:-1])
     line[at % len(line)] ^= flip
     try:
