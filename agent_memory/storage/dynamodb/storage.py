@@ -36,7 +36,7 @@ from agent_memory.storage.dynamodb.summary_records import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
 from agent_memory.storage.dynamodb.writer import GROUP, LogWriter
-from agent_memory.storage.summaries import SummaryStore
+from agent_memory.storage.summaries import Found, StoredSummaries, SummaryStore
 
 
 @attrs.frozen
@@ -330,34 +330,23 @@ class DynamoDbChatStorage(ChatStorage):
         age = int(older_than / timedelta(milliseconds=1))
         return await self._run(lambda backend: backend.purger.purge(age))
 
+    # ------------------------------------------------------------------------------ summaries
+
     def summaries(self) -> SummaryStore:
         """Return the records, which lie beside the chats."""
-        return _DynamoDbSummaries(self)
+        return StoredSummaries(self._put_record, self._records, self._drop_records)
 
+    async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
+        await self._ready()
+        return await self._run(lambda backend: backend.records.put(key, record, replaces))
 
-class _DynamoDbSummaries(SummaryStore):
-    def __init__(self, storage: DynamoDbChatStorage) -> None:
-        self._storage = storage
+    async def _records(self, key: ChatKey, *, newest_only: bool) -> Found:
+        await self._ready()
+        return await self._run(lambda backend: backend.records.read(key, newest_only=newest_only))
 
-    async def save_summary(
-        self, key: ChatKey, record: SummaryRecord, *, replaces: str | None
-    ) -> bool:
-        await self._storage._ready()
-        return await self._storage._run(
-            lambda backend: backend.records.save(key, record, replaces)
-        )
-
-    async def load_summary(self, key: ChatKey) -> SummaryRecord | None:
-        await self._storage._ready()
-        return await self._storage._run(lambda backend: backend.records.load(key))
-
-    async def list_summaries(self, key: ChatKey) -> list[SummaryRecord]:
-        await self._storage._ready()
-        return await self._storage._run(lambda backend: backend.records.listed(key))
-
-    async def forget_summaries(self, key: ChatKey) -> int:
-        await self._storage._ready()
-        return await self._storage._run(lambda backend: backend.records.forget(key))
+    async def _drop_records(self, key: ChatKey) -> int:
+        await self._ready()
+        return await self._run(lambda backend: backend.records.drop(key))
 
 
 def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:

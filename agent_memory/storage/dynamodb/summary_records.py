@@ -29,6 +29,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     unpack,
     zipped,
 )
+from agent_memory.storage.summaries import Found
 
 _KEYS: Final = ("pk", "sk", "floor")
 
@@ -74,7 +75,7 @@ class SummaryRecords:
     ttl: int | None
     ttl_attribute: str
 
-    async def save(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
+    async def put(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
         """Store a record; what ``SummaryStore.save_summary`` promises."""
         backoff = Backoff(self.table.timeout)
         while True:
@@ -93,45 +94,38 @@ class SummaryRecords:
                 )
             await backoff.wait()
 
-    async def load(self, key: ChatKey) -> SummaryRecord | None:
-        """Return the newest record, or None."""
+    async def read(self, key: ChatKey, *, newest_only: bool) -> Found:
+        """Return the records that have been the newest, oldest first; or the newest alone."""
         end, newest = await asyncio.gather(self.reader.end(key), self._newest(key))
         if newest is None or newest.floor != end.floor or end.unknown:
-            return None
-        parts = None if newest.copy is None else [newest.copy]
-        if parts is None:
-            low = _record_stem(key, newest.number) + newest.token
-            parts = await self.table.query(key.user_id, low, low + END, key=key).all()
-            if not parts and await self._newest(key) != newest:
-                return None  # it was forgotten or replaced between the two looks
-        try:
-            return self._decoded(key, parts)
-        except CorruptedRecordError as error:
-            error.record_id = None if error.is_newer else newest.id
-            raise
-
-    async def listed(self, key: ChatKey) -> list[SummaryRecord]:
-        """Return all readable records that have been the newest, oldest first."""
-        end, newest = await asyncio.gather(self.reader.end(key), self._newest(key))
-        if newest is None or newest.floor != end.floor:
             return []
-        found = await self._by_id(key)
-        records: list[SummaryRecord] = []
+        return await (self._read_newest(key, newest) if newest_only else self._all(key, newest))
+
+    async def _read_newest(self, key: ChatKey, newest: _NewestRecord) -> Found:
+        if newest.copy is not None:
+            return [self._decoded(key, newest.id, [newest.copy])]
+        low = _record_stem(key, newest.number) + newest.token
+        parts = await self.table.query(key.user_id, low, low + END, key=key).all()
+        if not parts and await self._newest(key) != newest:
+            return []  # it was forgotten or replaced between the two looks
+        return [self._decoded(key, newest.id, parts)]
+
+    async def _all(self, key: ChatKey, newest: _NewestRecord) -> Found:
+        # By what each replaced: a record that lost its swap may be in the table, but is no link.
+        by_id = await self._parts_by_id(key)
+        records: list[SummaryRecord | CorruptedRecordError] = []
         following: str | None = newest.id
-        while following is not None and following in found:
-            parts = found.pop(following)
+        while following is not None and following in by_id:
+            parts = by_id.pop(following)
+            records.append(self._decoded(key, following, parts))
             following = parts[0]["prev"]["S"] if "prev" in parts[0] else None
-            try:
-                records.append(self._decoded(key, parts))
-            except CorruptedRecordError:
-                continue
         return records[::-1]
 
-    async def forget(self, key: ChatKey) -> int:
-        """Remove all records and return how many there were."""
-        count = len(await self.listed(key))
+    async def drop(self, key: ChatKey) -> int:
+        """Remove all records and return how many readable ones there were."""
+        found = await self.read(key, newest_only=False)
         await self.remove_below(key, None)
-        return count
+        return sum(isinstance(record, SummaryRecord) for record in found)
 
     async def remove_below(self, key: ChatKey, floor: int | None) -> None:
         """Remove the records that were made at a lower floor; all if it is None."""
@@ -206,7 +200,7 @@ class SummaryRecords:
             common[self.ttl_attribute] = {"N": str(seconds)}
         return common
 
-    async def _by_id(self, key: ChatKey) -> dict[str, list[dict[str, Any]]]:
+    async def _parts_by_id(self, key: ChatKey) -> dict[str, list[dict[str, Any]]]:
         low = prefix(SUMMARY, key) + b"r"
         found: dict[str, dict[bytes, list[dict[str, Any]]]] = {}
         for part in await self.table.query(key.user_id, low, low + END, key=key).all():
@@ -214,15 +208,21 @@ class SummaryRecords:
             found.setdefault(part["id"]["S"], {}).setdefault(token, []).append(part)
         return {record_id: list(tokens.values())[-1] for record_id, tokens in found.items()}
 
-    def _decoded(self, key: ChatKey, parts: list[dict[str, Any]]) -> SummaryRecord:
+    def _decoded(
+        self, key: ChatKey, record_id: str, parts: list[dict[str, Any]]
+    ) -> SummaryRecord | CorruptedRecordError:
+        location = f"DynamoDB table {self.table.name!r}, summary record of {key}"
         try:
             for part in parts:
                 check_version(part)
             text = unpack(b"".join(part["zip"]["B"] for part in parts))
+            return decode_record(text, key.agent_id, location=location)
         except (KeyError, TypeError, ValueError) as error:
-            raise self._corrupted(key, "record", error) from error
-        location = f"DynamoDB table {self.table.name!r}, summary record of {key}"
-        return decode_record(text, key.agent_id, location=location)
+            unreadable = self._corrupted(key, "record", error)
+        except CorruptedRecordError as error:
+            unreadable = error
+        unreadable.record_id = None if unreadable.is_newer else record_id
+        return unreadable
 
     def _corrupted(self, key: ChatKey, what: str, error: Exception) -> CorruptedRecordError:
         location = f"DynamoDB table {self.table.name!r}, summary {what} of {key}"
