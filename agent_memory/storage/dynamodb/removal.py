@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -209,18 +209,26 @@ class Purger:
         end = await self.reader.end(key)
         if end.last > end.floor or end.written_ms > self.reader.now() - age_ms:
             return False
+        # Another process may append at any moment. What is removed was read before the log was
+        # seen to end as it did: then it is dead, and what is appended from now on stays. Parts
+        # are removed with their items; parts without an item may belong to an append under way.
+        records = await self._items_of(key, SUMMARY, ("pk", "sk"))
+        log = await self._items_of(key, LOG, HEADER)
+        items = [from_attributes(attributes) for attributes in log]
+        if not items or items[-1].sort_key != end.newest:
+            return False
         self.ends.take(key, self.reader.now())
-        for kind in (PART, SUMMARY):
-            await self._delete(key, kind, ("pk", "sk"))
-        await self._delete(key, LOG, HEADER)
+        parts = [part for item in items for part in part_keys(key, item)]
+        # The newest item goes last: until then the floor is known, and a purge can go on.
+        await self.table.delete_all([*records, *parts, *log[:-1]], key)
+        await self.table.delete_all(log[-1:], key)
         return True
 
-    async def _delete(self, key: ChatKey, kind: bytes, only: tuple[str, ...]) -> None:
+    async def _items_of(
+        self, key: ChatKey, kind: bytes, only: Sequence[str]
+    ) -> list[dict[str, Any]]:
         stem = prefix(kind, key)
-        items = await self.table.query(key.user_id, stem, stem + END, key=key, only=only).all()
-        # The newest item goes last: until then the floor is known, and a purge can go on.
-        await self.table.delete_all(items[:-1], key)
-        await self.table.delete_all(items[-1:], key)
+        return await self.table.query(key.user_id, stem, stem + END, key=key, only=only).all()
 
     async def _purge_parts(self, user_id: str) -> None:
         """Remove parts that no item shows, once no append can be about to show them."""

@@ -358,6 +358,25 @@ async def test_a_purge_that_fails_half_way_keeps_the_floor(make, proxy, impatien
     assert [entry async for entry in storage.iter_log(*IDS)] == [saved]
 
 
+@pytest.mark.parametrize("message", [user("small"), large()], ids=["small", "large"])
+@pytest.mark.parametrize("moment", [*(("Query", n) for n in range(1, 6)), ("BatchWriteItem", 0)])
+async def test_a_save_during_a_purge_is_kept(storage, proxy, make, moment, message):
+    """Only what was there when the chat was seen to be dead is removed."""
+    operation, passing = moment
+    await storage.save_chat_message(*IDS, user("old"))
+    await storage.delete_chat(*IDS)
+    other = make(direct=True)
+
+    async def save():
+        await other.save_chat_message(*IDS, message)
+
+    proxy.fail(operation, *[first(no_action)] * passing, first(save))
+    await storage.purge(timedelta(0))
+    assert not proxy._faults[operation]  # it was saved in the middle
+    assert await contents(other) == [message.content]
+    assert not [note async for note in other.iter_log(*IDS) if note.id.startswith("corrupted")]
+
+
 async def test_parts_of_a_refused_append_are_removed(make, proxy, impatient):
     """What was written for an item that never came is taken away."""
     storage = make()
