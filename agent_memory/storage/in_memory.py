@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord, same_payload
-from agent_memory.storage._engine.append_plan import conflict
+from agent_memory.keys import ChatKey
+from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.messages import ConversationMessage
+from agent_memory.storage._engine.append_plan import PendingSave, append_plan
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summaries import SummaryStore
+from agent_memory.storage.summaries import StoredSummaries, SummaryStore
 
 
 @attrs.define(eq=False)
@@ -30,18 +31,20 @@ class _Chat:
     def last(self) -> int:
         return self.floor + len(self.entries)
 
-    def append(self, key: ChatKey, entries: Sequence[Entry]) -> list[Entry]:
-        for entry in entries:
-            known = self.by_id.get(entry.id)
-            if known is not None and not same_payload(known, entry):
-                raise conflict(key, entry.id)
-        for entry in entries:
-            if entry.id not in self.by_id:
-                placed = entry.placed(self.last + 1, key.agent_id)
-                self.entries.append(placed)
-                self.by_id[entry.id] = placed
+    def append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
+        save = PendingSave(key, entries, entries)
+        plan = append_plan(key, self.last, self.floor, [save], self._known)
+        (outcome,) = plan.outcomes
+        if isinstance(outcome, Exception):
+            raise outcome
+        for placed, _ in plan.added:
+            self.entries.append(placed)
+            self.by_id[placed.id] = placed
         self.updated_at = datetime.now(UTC)
-        return [self.by_id[entry.id] for entry in entries]
+        return outcome
+
+    def _known(self, entry: Entry) -> Entry | None:
+        return self.by_id.get(entry.id)
 
     def forget(self, keep: int) -> int:
         cut, left = len(self.entries), keep
@@ -80,7 +83,7 @@ class InMemoryChatStorage(ChatStorage):
             chat = self._chats.get(key)
             if chat is None:
                 chat = self._chats[key] = _Chat()
-            return LogSlice(chat.append(key, entries), chat.floor)
+            return chat.append(key, entries)
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
@@ -132,17 +135,10 @@ class InMemoryChatStorage(ChatStorage):
 
     def summaries(self) -> SummaryStore:
         """Return the records, which live beside the chats."""
-        return _InMemorySummaries(self._chats, self._lock)
+        return StoredSummaries(self._put_record, self._records, self._drop_records)
 
-
-@attrs.frozen
-class _InMemorySummaries(SummaryStore):
-    _chats: dict[ChatKey, _Chat]
-    _lock: threading.Lock
-
-    async def save_summary(
-        self, key: ChatKey, record: SummaryRecord, *, replaces: str | None
-    ) -> bool:
+    async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
+        await self._ready()
         with self._lock:
             chat = self._chats.get(key)
             if chat is None or not record.fits(chat.floor, chat.last):
@@ -153,17 +149,15 @@ class _InMemorySummaries(SummaryStore):
                 return True
             return newest == record.id
 
-    async def load_summary(self, key: ChatKey) -> SummaryRecord | None:
+    async def _records(self, key: ChatKey, *, newest_only: bool) -> list[SummaryRecord]:
+        await self._ready()
         with self._lock:
             chat = self._chats.get(key)
-            return chat.records[-1] if chat is not None and chat.records else None
+            records = [] if chat is None else chat.records
+            return records[-1:] if newest_only else list(records)
 
-    async def list_summaries(self, key: ChatKey) -> list[SummaryRecord]:
-        with self._lock:
-            chat = self._chats.get(key)
-            return [] if chat is None else list(chat.records)
-
-    async def forget_summaries(self, key: ChatKey) -> int:
+    async def _drop_records(self, key: ChatKey) -> int:
+        await self._ready()
         with self._lock:
             chat = self._chats.get(key)
             if chat is None:
