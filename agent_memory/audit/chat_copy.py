@@ -9,7 +9,7 @@ import attrs
 from agent_memory.audit.chunks import Chunk
 from agent_memory.audit.findings import Bad, is_unreadable
 from agent_memory.audit.log_pages import pages
-from agent_memory.audit.relocating import without_hints
+from agent_memory.audit.summary_copy import without_hint
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, SummaryRecord
 from agent_memory.storage.base import ChatStorage
@@ -111,7 +111,7 @@ async def _first_difference(
                     break
             else:
                 return Bad(place, f"{entry.id!r} is missing in the target, or in another place")
-            if without_hints(other) != without_hints(entry):
+            if without_hint(other) != without_hint(entry):
                 return Bad(place, f"{entry.id!r} is another one in the target")
         on_progress(len(part.entries))
     return None

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.log_pages import pages
+from agent_memory.audit.log_pages import ids_of, pages
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import text_of
 from agent_memory.records import ChatInfo, Entry, SummaryRecord
@@ -247,8 +247,8 @@ async def _parts(
         async for page in pages(storage, info.key, last=info.last):
             yield page.messages
         return
-    yield (await storage._read(info.key, first=_SAMPLE)).messages
-    yield (await storage._read(info.key, last=_SAMPLE)).messages
+    yield (await storage.read_log(*ids_of(info.key), first=_SAMPLE)).messages
+    yield (await storage.read_log(*ids_of(info.key), last=_SAMPLE)).messages
 
 
 @attrs.define

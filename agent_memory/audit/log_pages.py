@@ -28,6 +28,11 @@ _FIRST_PAGE: Final = 50
 _SAMPLE: Final = 5
 
 
+def ids_of(key: ChatKey) -> tuple[str, str, str]:
+    """Return the ids that a store's calls take."""
+    return key.user_id, key.session_id, key.agent_id
+
+
 async def pages(
     storage: ChatStorage, key: ChatKey, *, after: int = 0, last: int | None = None
 ) -> AsyncGenerator[LogSlice]:
@@ -40,9 +45,8 @@ async def pages(
         last: the position of the chat's newest entry, where that is known: spares a read.
     """
     size = _FIRST_PAGE
-    await storage._ready()
     while last is None or after < last:
-        part = await storage._read(key, after=after, first=size)
+        part = await storage.read_log(*ids_of(key), after=after, first=size)
         if not part.entries:
             return
         yield part
@@ -56,6 +60,19 @@ def next_size(entries: Sequence[Entry]) -> int:
     sample = [entries[i] for i in range(0, len(entries), step)]
     mean = sum([len(encode_entry(entry)) for entry in sample]) // len(sample)
     return max(1, min(PAGE, PAGE_BYTES // (mean + 1)))
+
+
+async def peeked(stream: AsyncIterator[T]) -> tuple[T | None, AsyncIterator[T]]:
+    """Return the first item of a stream, None if there is none, and the whole stream."""
+    first = await anext(stream, None)
+
+    async def whole() -> AsyncIterator[T]:
+        if first is not None:
+            yield first
+        async for item in stream:
+            yield item
+
+    return first, whole()
 
 
 async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
@@ -152,7 +169,7 @@ async def log_of(
         yield LogPage(list(reader.items(part)), part.floor)
     if reader.at < info.last:
         # Nothing is left there, or others have trimmed the chat meanwhile.
-        rest = await storage._read(info.key, after=reader.at, first=1)
+        rest = await storage.read_log(*ids_of(info.key), after=reader.at, first=1)
         yield LogPage(list(reader.missing_before(info.last + 1, rest.floor)), rest.floor)
 
 

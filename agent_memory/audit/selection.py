@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.log_pages import Hole, LogItem, note_text
+from agent_memory.audit.log_pages import Hole, LogItem, note_text, peeked
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
@@ -83,11 +83,8 @@ class Selection:
 
     async def begun(self, items: AsyncIterator[LogItem]) -> AsyncIterator[LogItem] | None:
         """Return those that are selected; None if this leaves something out, and that is all."""
-        chosen = self.of(items)
-        first = await anext(chosen, None)
-        if first is None:
-            return None if self else chosen
-        return _with_first(first, chosen)
+        first, chosen = await peeked(self.of(items))
+        return None if self and first is None else chosen
 
     def as_dict(self) -> dict[str, str]:
         """Return what it selects by, as JSON holds it."""
@@ -100,12 +97,6 @@ class Selection:
 
 WHOLE: Final = Selection()
 """Nothing is left out."""
-
-
-async def _with_first(first: LogItem, others: AsyncIterator[LogItem]) -> AsyncIterator[LogItem]:
-    yield first
-    async for item in others:
-        yield item
 
 
 def select(since: str | None, until: str | None, grep: str | None) -> Selection:
