@@ -15,7 +15,7 @@ from agent_memory.summarizing import SummarizingChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 
 
-class _NoSummarizer:
+class NoSummarizer:
     """Declines, so that the view is the one that is stored, and looking changes nothing."""
 
     def summarize(self, messages: list[ConversationMessage], context_tokens: int) -> None:
@@ -36,7 +36,7 @@ async def explanation_of(
         provider: for whose API the view is made valid; None leaves it as it is.
     """
     wrapper = SummarizingChatStorage(
-        storage, _NoSummarizer(), 2, 1, provider=provider, close_inner=False
+        storage, NoSummarizer(), 2, 1, provider=provider, close_inner=False
     )
     async with wrapper as watching:
         return await watching.explain(key.user_id, key.session_id, key.agent_id)

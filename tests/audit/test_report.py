@@ -14,7 +14,7 @@ from agent_memory.audit.report import page as page_module
 from agent_memory.audit.report import render, session_report
 from agent_memory.audit.report.charts import context_chart, time_line
 from agent_memory.audit.report.collecting import Turn
-from agent_memory.cli.conversations import demo_conversation
+from agent_memory.cli.demo import demo_conversation
 from agent_memory.errors import MissingDependencyError
 from agent_memory.summarizers import ExtractiveSummarizer, SlidingWindowSummarizer
 from agent_memory.tokens import HeuristicTokenCounter
@@ -32,7 +32,8 @@ async def test_the_context_at_each_turn_is_what_the_model_was_given(summarizer, 
         async with SummarizingChatStorage(
             storage, summarizer, *trigger, close_inner=False
         ) as short:
-            for message in demo_conversation().messages:
+            (messages,) = demo_conversation().values()
+            for message in messages:
                 if message.role.value == "assistant":
                     given.append(sum(map(COUNT, await short.fetch_chat(*IDS))))
                 await short.save_chat_message(*IDS, message)

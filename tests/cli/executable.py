@@ -17,6 +17,7 @@ from agent_memory import open_storage
 from agent_memory.cli.app import run as run_here
 
 ROOT = Path(agent_memory.__file__).parents[1]
+AIRLINE = Path(__file__).parents[2].parent / "shared" / "data" / "airline.jsonl"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 

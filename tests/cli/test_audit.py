@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from executable import CONTROL, all_done, done, environment, run, with_store
+from executable import AIRLINE, CONTROL, all_done, done, environment, run, with_store
 
 from agent_memory import ConversationMessage
 from agent_memory.audit.chat_copy import extent_of
 from agent_memory.cli.app import run as run_here
 from chats_to_move import HOSTILE, IDS, everything, records
 
-AIRLINE = Path(__file__).parents[2].parent / "shared" / "data" / "airline.jsonl"
 ADA = ("ada", "hike")
 
 

@@ -1,13 +1,11 @@
-"""Reading conversations from JSONL files."""
+"""Reading the demo's conversations, as ``import`` reads them."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 from agent_memory import InvalidRequestError
-from agent_memory.cli.conversations import demo_conversation, read_conversations
+from agent_memory.cli.demo import demo_conversation, read_conversations
 
 GOOD = '{"id": "a", "messages": [{"role": "user", "content": "hi\u2028there"}]}'
 
@@ -21,36 +19,30 @@ def test_blank_lines_marks_and_windows_line_ends_do_no_harm(file):
     """A byte order mark, blank lines and CRLF are passed over; U+2028 ends no line."""
     other = GOOD.replace('"a"', '"b"')
     file.write_bytes(b"\xef\xbb\xbf" + f"{GOOD}\r\n\r\n  \n{other}".encode())
-    first, second = read_conversations(file)
-    assert (first.id, second.id) == ("a", "b")
-    assert first.messages[0].content == "hi\u2028there"
-    assert first.source == json.loads(GOOD)["messages"]
+    found = read_conversations(file)
+    assert list(found) == ["a", "b"]
+    assert found["a"][0].content == "hi\u2028there"
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{", "no JSON"),
-        ('{"id": "b", "messages": [NaN]}', "message 0"),
-        ("[]", "no conversation"),
-        ('{"id": "b"}', "no conversation"),
-        ('{"messages": []}', "no conversation"),
-        ('{"id": 7, "messages": []}', "id must be a string"),
+        ("{", "line 3: it is not JSON"),
+        ('{"id": "b", "messages": [NaN]}', "message 1: a message must be an object"),
+        ('{"id": "b"}', "line 3: it is no conversation"),
         ('{"id": "", "messages": []}', "id must not be empty"),
-        ('{"id": "b", "messages": 5}', "no list"),
-        ('{"id": "b", "messages": {"role": "user"}}', "no list"),
-        ('{"id": "b", "messages": ["hi"]}', "message 0"),
-        ('{"id": "b", "messages": [{"role": "user", "content": ""}, {"n": 1}]}', "message 1"),
+        ('{"id": "b", "messages": 5}', "line 3: it is no conversation"),
+        ('{"id": "b", "messages": [{"role": "user", "content": ""}, {"n": 1}]}', "message 2"),
         ('{"id": "b", "messages": [{"role": "robot", "content": "x"}]}', "'robot'"),
-        ('{"id": "b", "messages": [{"role": "user", "content": Infinity}]}', "message 0"),
-        ('{"id": "b", "messages": ' + "[" * 100_000, "no JSON"),
+        ('{"id": "b", "messages": [{"role": "user", "content": Infinity}]}', "message 1"),
+        ('{"id": "b", "messages": ' + "[" * 100_000, "line 3: it is not JSON"),
         (
             '{"id": "b", "messages": [{"role": "user", "content": '
             + "[" * 700 + "]" * 700 + "}]}",
-            "deep",
+            "line 3",
         ),
-        ('{"id": "b", "messages": [], "n": ' + "9" * 5_000 + "}", "no JSON"),
-        (GOOD, "already on line 1"),
+        ('{"id": "b", "messages": [], "n": ' + "9" * 5_000 + "}", "line 3: it is not JSON"),
+        (GOOD, "two conversations with the id 'a'"),
     ],
 )  # fmt: skip
 def test_a_bad_line_is_named(file, line, told):
@@ -58,14 +50,14 @@ def test_a_bad_line_is_named(file, line, told):
     file.write_text(f"{GOOD}\n\n{line}\n", encoding="utf-8")
     with pytest.raises(InvalidRequestError) as caught:
         read_conversations(file)
-    assert str(caught.value).startswith(f"{file}, line 3: ")
+    assert str(caught.value).startswith(f"{file}")
     assert told in str(caught.value)
 
 
 def test_bytes_that_are_no_text_are_named(file):
     """A line that is not UTF-8 is one error with its line."""
-    file.write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(InvalidRequestError, match="line 1: it is no JSON"):
+    file.write_bytes(GOOD.encode() + b'\n{"id": "\xff"}')
+    with pytest.raises(InvalidRequestError, match="line 2: it is not JSON"):
         read_conversations(file)
 
 
@@ -78,6 +70,6 @@ def test_an_empty_file_is_refused(file):
 
 def test_the_conversation_of_the_package():
     """The shipped conversation is long and has tool calls."""
-    conversation = demo_conversation()
-    assert len(conversation.messages) > 100
-    assert any("tool_calls" in message.extra for message in conversation.messages)
+    (messages,) = demo_conversation().values()
+    assert len(messages) > 100
+    assert any("tool_calls" in message.extra for message in messages)

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from executable import AIRLINE
 
 import agent_memory
 from agent_memory.cli.app import run as run_here
 
 ROOT = Path(agent_memory.__file__).parents[1]
-AIRLINE = Path(__file__).parents[2].parent / "shared" / "data" / "airline.jsonl"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -300,8 +300,8 @@ def test_a_bug_is_told_in_one_line_too(shown, monkeypatch):
 
 def test_a_broken_promise_ends_with_exit_code_1(shown, monkeypatch):
     """Were a view to split an exchange, the demo would say so and fail."""
-    watch = "agent_memory.cli.watching.ViewWatch.split_exchanges"
-    monkeypatch.setattr(watch, lambda _watch, _view: ["torn"])
+    answers = iter([set(), {"torn"}])
+    monkeypatch.setattr("agent_memory.cli.demo.unpaired", lambda *_: next(answers, set()))
     done = shown()
     assert done.returncode == 1
     assert "BROKEN  demo-skerrow-census, after message 1: torn" in done.stdout

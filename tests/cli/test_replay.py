@@ -1,15 +1,20 @@
-"""Playing conversations: what a faulty store does is found out."""
+"""The demo's promise, proved by other code than the library's: real conversations, every view."""
 
 from __future__ import annotations
 
 import json
 
+import pytest
+from executable import AIRLINE
+from view_watch import ViewWatch
+
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage, WrapperChatStorage
-from agent_memory.cli.conversations import Conversation, demo_conversation
-from agent_memory.cli.replay import Played, Player
-from agent_memory.providers import from_openai
+from agent_memory.cli.demo import demo_conversation, read_conversations
+from agent_memory.providers.plain import dump_message
 from agent_memory.records import LogSlice
 from agent_memory.summarizers import ExtractiveSummarizer
+
+IDS = ("user", "session", "agent")
 
 
 class Torn(WrapperChatStorage):
@@ -27,64 +32,56 @@ class Forgetful(WrapperChatStorage):
         return LogSlice([*found.entries[:1], *found.entries[2:]], found.floor)
 
 
-async def played(storage, conversation: Conversation) -> tuple[Player, Played]:
-    player, saved = Player("user"), []
-    one = await player.play(storage, conversation, lambda: saved.append(1))
-    assert len(saved) == len(conversation.messages)
-    return player, one
+def shipped():
+    (messages,) = demo_conversation().values()
+    return messages
 
 
-async def test_the_shipped_conversation_is_played_without_a_fault():
-    """Every view is right, the log is whole, and the figures are those of the conversation."""
-    conversation = demo_conversation()
-    player = Player("user")
+async def faults(storage, messages, ids=IDS):
+    """Save message by message, and look at the view after each; gives what is wrong with it."""
+    watch, found = ViewWatch(), []
+    for message in messages:
+        await storage.save_chat_message(*ids, message)
+        watch.saved(message)
+        view = await storage.fetch_chat(*ids)
+        found += [*watch.split_exchanges(view), *watch.faults(view)]
+    if await storage.fetch_chat_since(*ids, 0) != list(messages):
+        found.append("the stored messages are not those that were saved")
+    return found
+
+
+@pytest.mark.parametrize(("trigger_at", "keep_last"), [(10, 2), (2, 1), (3, 2), (6, 1)])
+async def test_no_view_of_a_real_conversation_has_a_fault(trigger_at, keep_last):
+    """Whole exchanges, in order, up to the newest message; and the log is what was saved."""
+    conversations = read_conversations(AIRLINE) if AIRLINE.exists() else demo_conversation()
     inner = InMemoryChatStorage()
     async with SummarizingChatStorage(
-        inner, ExtractiveSummarizer(), 10, 2, on_event=player.on_event
+        inner, ExtractiveSummarizer(), trigger_at, keep_last
     ) as storage:
-        one = await player.play(storage, conversation, lambda: None)
-        await player.prove(storage, one)
-    assert (one.splits, one.faults) == ([], [])
-    assert one.messages == one.views == len(conversation.messages)
-    assert one.answers == sum(message.role == "assistant" for message in conversation.messages)
-    assert one.compactions > 0
-    assert one.summary
-    assert len(one.view) < 30
-    assert one.view_tokens < one.tokens < one.tokens_read < one.tokens_unshortened
+        for name, messages in {**conversations, **demo_conversation()}.items():
+            assert await faults(storage, messages, ("user", name, "agent")) == []
 
 
 async def test_a_store_that_tears_exchanges_is_found_out():
     """Views cut by count alone split exchanges and leave messages out; both are told."""
-    _, one = await played(Torn(InMemoryChatStorage()), demo_conversation())
-    assert any("tool exchange" in line for line in one.splits)
-    assert any("no summary stands" in line for line in one.faults)
-    assert all(line.startswith(one.conversation.id) for line in one.splits + one.faults)
+    found = await faults(Torn(InMemoryChatStorage()), shipped())
+    assert any("tool exchange" in line for line in found)
+    assert any("no summary stands" in line for line in found)
 
 
 async def test_a_store_that_loses_a_message_is_found_out():
     """A log that comes back without one message is not what was saved."""
-    storage = Forgetful(InMemoryChatStorage())
-    player, one = await played(storage, demo_conversation())
-    one.faults.clear()
-    await player.prove(storage, one)
-    assert any("not those that were saved" in line for line in one.faults)
-    assert any("not what the file says" in line for line in one.faults)
+    found = await faults(Forgetful(InMemoryChatStorage()), shipped())
+    assert "the stored messages are not those that were saved" in found
 
 
-async def test_the_file_is_compared_by_type():
-    """1, 1.0 and true are three values: a store that mixed them up would be found out."""
-    source = [{"role": "user", "content": [{"type": "text", "text": "x", "n": 1}]}]
-    storage = InMemoryChatStorage()
-    player, one = await played(storage, Conversation("c", tuple(from_openai(source)), source))
-    source[0]["content"][0]["n"] = 1.0
-    await player.prove(storage, one)
-    assert one.faults == ["the stored messages are not what the file says"]
-
-
-async def test_keys_of_a_message_may_come_in_any_order():
-    """A message that a file writes with its content first is the same message."""
-    source = json.loads('[{"content": "hi", "role": "assistant", "refusal": null}]')
-    storage = InMemoryChatStorage()
-    player, one = await played(storage, Conversation("c", tuple(from_openai(source)), source))
-    await player.prove(storage, one)
-    assert one.faults == []
+@pytest.mark.skipif(not AIRLINE.exists(), reason=f"the real conversations are not at {AIRLINE}")
+async def test_what_is_stored_is_what_the_file_says():
+    """By type too: 1, 1.0 and true are three values. Keys of a message may change their order."""
+    lines = [json.loads(line) for line in AIRLINE.read_text(encoding="utf-8").splitlines()]
+    for plain, (name, messages) in zip(lines, read_conversations(AIRLINE).items(), strict=True):
+        storage = InMemoryChatStorage()
+        await storage.save_chat_messages(*IDS, messages)
+        stored = [dump_message(message) for message in await storage.fetch_chat(*IDS)]
+        assert plain["id"] == name
+        assert json.dumps(stored, sort_keys=True) == json.dumps(plain["messages"], sort_keys=True)

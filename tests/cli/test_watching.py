@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from view_watch import ViewWatch
 
-from agent_memory.cli.watching import ViewWatch
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import from_openai
 
