@@ -25,7 +25,7 @@ import attrs
 
 from agent_memory import ChatStorage, ConversationMessage, SqlChatStorage
 from agent_memory.audit.chat_copy import chunks_of, missing_in
-from agent_memory.audit.chat_import import Mover
+from agent_memory.audit.chat_import import Importer
 from agent_memory.audit.exporting import export
 from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.log_pages import in_thread
@@ -118,11 +118,11 @@ async def write_file(storage: ChatStorage, path: Path, step: Step) -> None:
 
 
 async def read_file(path: Path, target: ChatStorage, step: Step) -> None:
-    await Mover(target, on_progress=step.advance).move(in_thread(read_jsonl(path)))
+    await Importer(target, on_progress=step.advance).move(in_thread(read_jsonl(path)))
 
 
 async def copy(source: ChatStorage, target: ChatStorage, step: Step) -> None:
-    await Mover(target, on_progress=step.advance).move(chunks_of(source))
+    await Importer(target, on_progress=step.advance).move(chunks_of(source))
 
 
 async def compare(source: ChatStorage, target: ChatStorage, step: Step) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_memory import ConversationMessage, InMemoryChatStorage, SummarizingChatStorage, Usage
-from agent_memory.audit.chat_import import Mover
+from agent_memory.audit.chat_import import Importer
 from agent_memory.audit.log_pages import pages
 from agent_memory.records import Note
 from agent_memory.summarizers import SlidingWindowSummarizer
@@ -87,7 +87,7 @@ async def records(storage, ids=IDS):
 async def moved(stream, target=None, **options):
     """Move a stream into a store, a new one by default; gives the store and what it came to."""
     target = target or InMemoryChatStorage()
-    return target, await Mover(target, **options).move(stream)
+    return target, await Importer(target, **options).move(stream)
 
 
 async def stream_of(items):

@@ -42,7 +42,7 @@ async def extent_of(
 async def chunks_of(
     storage: ChatStorage, user_id: str | None = None, session_id: str | None = None
 ) -> AsyncIterator[Chunk]:
-    """Yield everything a store holds, for :class:`~agent_memory.audit.chat_import.Mover`."""
+    """Yield everything a store holds, for :class:`~agent_memory.audit.chat_import.Importer`."""
     done = 0
     async for info in storage.list_chats(user_id, session_id):
         async for chunk in chunks_of_chat(storage, info):

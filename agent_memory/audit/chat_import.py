@@ -12,7 +12,7 @@ from typing import Final, cast
 import attrs
 
 from agent_memory.audit.chunks import BY_PLACE, Chunk
-from agent_memory.audit.findings import Bad, BadRecordError, damage_in, is_unreadable
+from agent_memory.audit.findings import Bad, BadRecordError, finding_of, is_unreadable
 from agent_memory.audit.log_pages import ahead, ids_of, pages, peeked
 from agent_memory.audit.summary_copy import has_hint, save_summaries, without_hint
 from agent_memory.errors import (
@@ -38,7 +38,7 @@ _REFUSALS: Final = (
 
 
 @attrs.define
-class Moved:
+class ImportCounts:
     """What a move came to.
 
     Args:
@@ -60,7 +60,7 @@ class Moved:
     summaries_left: int = 0
 
 
-class Landing:
+class ChatImport:
     """One chat of the target, filled from the source's chunks.
 
     The target's log is read beside the source for as long as both hold the same entries, as
@@ -75,7 +75,7 @@ class Landing:
     """
 
     def __init__(
-        self, target: ChatStorage, key: ChatKey, moved: Moved, on_bad: Callable[[Bad], None]
+        self, target: ChatStorage, key: ChatKey, moved: ImportCounts, on_bad: Callable[[Bad], None]
     ) -> None:
         self._target = target
         self._key = key
@@ -97,7 +97,7 @@ class Landing:
             if chunk.source == self._refused:
                 return
             if is_unreadable(entry):
-                self._on_bad(damage_in(entry, chunk.place(index)))
+                self._on_bad(finding_of(entry, chunk.place(index)))
             elif self._walk is None or not await self._is_next(chunk, index):
                 fresh.append(index)
         for batch in _batches(chunk, fresh):
@@ -217,7 +217,7 @@ def _batches(chunk: Chunk, indices: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-class Mover:
+class Importer:
     """Moves what a source gives into a store.
 
     Doing it again stores nothing twice: message ids tell what is there. An interrupted move is
@@ -246,9 +246,9 @@ class Mover:
         self._tell_progress = on_progress
         self._free = Semaphore(_CHATS_AT_ONCE)
         self._filling: dict[ChatKey, asyncio.Task[None]] = {}
-        self.moved = Moved()
+        self.moved = ImportCounts()
 
-    async def move(self, stream: AsyncIterator[Chunk | Bad]) -> Moved:
+    async def move(self, stream: AsyncIterator[Chunk | Bad]) -> ImportCounts:
         """Store everything that the stream gives, and return what it came to.
 
         Raises:
@@ -298,7 +298,7 @@ class Mover:
         return queue
 
     async def _fill(self, key: ChatKey, queue: Queue[Chunk | None]) -> None:
-        landing = Landing(self._target, key, self.moved, self._bad)
+        landing = ChatImport(self._target, key, self.moved, self._bad)
         try:
             while (chunk := await queue.get()) is not None:
                 await landing.add(chunk)

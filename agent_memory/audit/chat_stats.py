@@ -222,7 +222,7 @@ async def line_of(
     storage: ChatStorage, info: ChatInfo, counter: TokenCounter | None = None
 ) -> ChatLine:
     """Read a chat, a long one in part, and tell of it."""
-    counted = _Counted(counter or HeuristicTokenCounter())
+    counted = _ChatSample(counter or HeuristicTokenCounter())
     is_long = info.entries > _READ_WHOLE
     async for part in _parts(storage, info, is_long=is_long):
         for message in part:
@@ -252,7 +252,7 @@ async def _parts(
 
 
 @attrs.define
-class _Counted:
+class _ChatSample:
     counter: TokenCounter
     messages: int = 0
     tokens: int = 0

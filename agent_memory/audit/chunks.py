@@ -22,7 +22,7 @@ BY_PLACE: Final = "imported-"
 
 
 @attrs.frozen
-class Whose:
+class DefaultIds:
     """Under which ids conversations are stored whose files do not say it.
 
     Args:
@@ -65,7 +65,7 @@ class Chunk:
 
 
 @attrs.frozen
-class Piece:
+class ExportPiece:
     """A part of what an export writes.
 
     Args:
@@ -99,7 +99,7 @@ class Line:
     end: int
 
 
-class Reader:
+class LineReader:
     """Iterates over the lines of a file; blank ones are passed over."""
 
     def __init__(self, path: Path) -> None:
@@ -149,7 +149,7 @@ class Tally:
         self.left_out[kind if known else "anything else"] += count
 
 
-class Record(NamedTuple):
+class JsonRecord(NamedTuple):
     """A line of a file, parsed.
 
     Args:
@@ -165,7 +165,7 @@ class Record(NamedTuple):
     end: int
 
 
-class Item(NamedTuple):
+class SourceMessage(NamedTuple):
     """A message of a source.
 
     Args:
@@ -197,26 +197,26 @@ def parsed(text: bytes) -> Any:
         raise InvalidRequestError(f"it is not JSON: {error}") from error
 
 
-def records_of(path: Path) -> Iterator[Record | Bad]:
+def records_of(path: Path) -> Iterator[JsonRecord | Bad]:
     """Yield the lines of a JSON Lines file, parsed; for one that is not JSON, a bad record.
 
     Raises:
         OSError: the file cannot be read.
     """
-    with Reader(path) as reader:
+    with LineReader(path) as reader:
         for line in reader:
             try:
-                yield Record(line.number, parsed(line.text), len(line.text), line.end)
+                yield JsonRecord(line.number, parsed(line.text), len(line.text), line.end)
             except InvalidRequestError as error:
                 yield Bad(f"{path}, line {line.number}", str(error))
 
 
-def in_chunks(items: Iterator[Item | Bad]) -> Iterator[Chunk | Bad]:
+def in_chunks(items: Iterator[SourceMessage | Bad]) -> Iterator[Chunk | Bad]:
     """Put messages of a chat together, a save's worth at a time.
 
     Chats may take turns. What comes before a bad record is given before it.
     """
-    held: dict[tuple[ChatKey, str], list[Item]] = {}
+    held: dict[tuple[ChatKey, str], list[SourceMessage]] = {}
     count = size = 0
 
     def flush() -> Iterator[Chunk]:

@@ -19,7 +19,7 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @attrs.define
-class Gone:
+class Removed:
     """What was, or would be, removed.
 
     Args:
@@ -47,36 +47,36 @@ def parse_age(text: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-async def extent(storage: ChatStorage, scope: Scope) -> Gone:
+async def extent(storage: ChatStorage, scope: Scope) -> Removed:
     """Say what deleting these chats would remove, without removing it."""
-    gone = Gone()
+    gone = Removed()
     async for info in scope.chats(storage):
         await _count(storage, info, gone)
     return gone
 
 
-async def delete(storage: ChatStorage, scope: Scope) -> Gone:
+async def delete(storage: ChatStorage, scope: Scope) -> Removed:
     """Remove chats with their summaries, and return what went."""
-    gone = Gone()
+    gone = Removed()
     async for info in scope.chats(storage):
         await _delete_one(storage, info, gone)
     return gone
 
 
-async def stale_extent(storage: ChatStorage, older_than: timedelta) -> Gone:
+async def stale_extent(storage: ChatStorage, older_than: timedelta) -> Removed:
     """Say what :func:`prune` would remove, without removing it."""
-    gone = Gone()
+    gone = Removed()
     async for info in _stale(storage, datetime.now(UTC) - older_than, gone):
         await _count(storage, info, gone)
     return gone
 
 
-async def prune(storage: ChatStorage, older_than: timedelta) -> Gone:
+async def prune(storage: ChatStorage, older_than: timedelta) -> Removed:
     """Remove the chats in which nothing was stored for so long, and return what went.
 
     A chat in which something is stored meanwhile stays.
     """
-    gone = Gone()
+    gone = Removed()
     before = datetime.now(UTC) - older_than
     async for info in _stale(storage, before, gone):
         if await _is_still_stale(storage, info, before):
@@ -84,7 +84,7 @@ async def prune(storage: ChatStorage, older_than: timedelta) -> Gone:
     return gone
 
 
-async def _stale(storage: ChatStorage, before: datetime, gone: Gone) -> AsyncIterator[ChatInfo]:
+async def _stale(storage: ChatStorage, before: datetime, gone: Removed) -> AsyncIterator[ChatInfo]:
     async for info in storage.list_chats():
         if info.updated_at is None:
             gone.unknown += 1
@@ -100,14 +100,14 @@ async def _is_still_stale(storage: ChatStorage, info: ChatInfo, before: datetime
     return False
 
 
-async def _count(storage: ChatStorage, info: ChatInfo, gone: Gone) -> None:
+async def _count(storage: ChatStorage, info: ChatInfo, gone: Removed) -> None:
     store = storage.summaries()
     gone.chats += 1
     gone.messages += info.entries
     gone.summaries += 0 if store is None else len(await store.list_summaries(info.key))
 
 
-async def _delete_one(storage: ChatStorage, info: ChatInfo, gone: Gone) -> None:
+async def _delete_one(storage: ChatStorage, info: ChatInfo, gone: Removed) -> None:
     key, store = info.key, storage.summaries()
     records = [] if store is None else await store.list_summaries(key)
     removed = await storage.delete_chat(key.user_id, key.session_id, key.agent_id)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias
 import attrs
 
 from agent_memory.audit import jsonl
-from agent_memory.audit.chunks import Piece
+from agent_memory.audit.chunks import ExportPiece
 from agent_memory.audit.escaping import one_line, safe_json, visible
 from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note_text
 from agent_memory.audit.selection import WHOLE, Scope, Selection
@@ -32,7 +32,7 @@ _TAIL: Final = 1 << 16
 
 
 @attrs.define
-class Exported:
+class ExportCounts:
     """What an export came to.
 
     Args:
@@ -52,11 +52,11 @@ async def export(
     out: BinaryIO,
     form: ExportFormat,
     *,
-    since: jsonl.Place | None = None,
+    since: jsonl.ResumePoint | None = None,
     selection: Selection = WHOLE,
     on_hole: Callable[[Hole], object] = str,
     on_progress: Callable[[int], object] = abs,
-) -> Exported:
+) -> ExportCounts:
     """Write chats in a format; positions that cannot be read are marked in their places.
 
     Args:
@@ -70,7 +70,7 @@ async def export(
         on_hole: told of positions that cannot be read; may raise.
         on_progress: told how many entries were written, piece by piece.
     """
-    done = Exported()
+    done = ExportCounts()
     if form == "jsonl" and since is None:
         out.write(jsonl.header(selection).encode() + b"\n")
     async for piece in _pieces(storage, scope, form, since, selection):
@@ -89,9 +89,9 @@ def _pieces(
     storage: ChatStorage,
     scope: Scope,
     form: ExportFormat,
-    since: jsonl.Place | None,
+    since: jsonl.ResumePoint | None,
     selection: Selection,
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     if form == "jsonl":
         ids = scope.user_id, scope.session_id, scope.agent_id
         return jsonl.lines_of(storage, *ids, since=since, selection=selection)
@@ -102,7 +102,7 @@ def _pieces(
 
 async def _documents(
     storage: ChatStorage, scope: Scope, selection: Selection
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     session: list[ChatInfo] = []
     async for info in scope.chats(storage):
         if session and _session_of(session[0]) != _session_of(info):
@@ -121,23 +121,23 @@ def _session_of(info: ChatInfo) -> tuple[str, str]:
 
 async def _conversations(
     storage: ChatStorage, scope: Scope, selection: Selection, *, is_list: bool
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     first = True
     async for info in scope.chats(storage):
         is_empty = True
         async for piece in conversation_of(storage, info, selection):
             if is_empty and is_list:
-                yield Piece("[\n" if first else ",\n")
+                yield ExportPiece("[\n" if first else ",\n")
             is_empty = False
             yield piece
         if not is_empty:
             first = False
-            yield Piece("" if is_list else "\n")
+            yield ExportPiece("" if is_list else "\n")
     if is_list:
-        yield Piece("[]\n" if first else "\n]\n")
+        yield ExportPiece("[]\n" if first else "\n]\n")
 
 
-def resume_at(path: Path) -> jsonl.Place | None:
+def resume_at(path: Path) -> jsonl.ResumePoint | None:
     """Cut the torn end off an export that was interrupted, and say how far it has come.
 
     Returns:
@@ -155,7 +155,7 @@ def resume_at(path: Path) -> jsonl.Place | None:
             if jsonl.selected_in(header):
                 raise CorruptedRecordError("it holds parts of chats; export them again")
             start, line = _last_line(file)
-            place = jsonl.place_of(line)
+            place = jsonl.resume_point_of(line)
             if place is None and start:
                 raise CorruptedRecordError("its last line is the first one of another export")
         except AgentMemoryError as error:
@@ -191,7 +191,7 @@ _SEGMENT: Final = 200
 
 async def conversation_of(
     storage: ChatStorage, info: ChatInfo, selection: Selection = WHOLE
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     """Yield a chat as one line of OpenAI's format, in pieces.
 
     What is left out by a selection is told in the line (``selected``); where nothing of a chat
@@ -212,7 +212,7 @@ async def conversation_of(
         "agent_id": key.agent_id,
         **({"selected": selection.as_dict()} if selection else {}),
     }
-    yield Piece(safe_json(to_json(names))[:-1] + ', "messages": [')
+    yield ExportPiece(safe_json(to_json(names))[:-1] + ', "messages": [')
     separator, count = "", 0
     marks: dict[str, list[dict[str, Any]]] = {"notes": [], "holes": []}
     async for segment in _segments(items):
@@ -221,21 +221,22 @@ async def conversation_of(
             told = f"{segment.place}: {segment.reason}"
             place = {"position": segment.first, "through": segment.last, "before": count}
             marks["holes"].append({**place, "unreadable": told})
-            yield Piece("", segment.count)
+            yield ExportPiece("", segment.count)
         elif isinstance(segment, Note):
             said = {"note": segment.kind, "data": segment.data}
             marks["notes"].append({"position": segment.position, "before": count, **said})
-            yield Piece("", 1)
+            yield ExportPiece("", 1)
         else:
             converted = convert(segment, "openai")
             count += len(converted.messages)
             texts = [safe_json(to_json(message)) for message in converted.messages]
             text = separator + ", ".join(texts) if texts else ""
             separator = ", " if text else separator
-            yield Piece(text, len(segment), len(converted.left_out))
+            yield ExportPiece(text, len(segment), len(converted.left_out))
     held = {name: listed for name, listed in marks.items() if listed}
-    yield Piece("]" + "".join([f', "{name}": {safe_json(to_json(held[name]))}' for name in held]))
-    yield Piece("}")
+    lists = "".join([f', "{name}": {safe_json(to_json(held[name]))}' for name in held])
+    yield ExportPiece("]" + lists)
+    yield ExportPiece("}")
 
 
 async def _segments(
@@ -277,7 +278,7 @@ _SPECIAL: Final = {ord(sign): f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>~&-"}
 
 async def markdown_of(
     storage: ChatStorage, infos: Sequence[ChatInfo], selection: Selection = WHOLE
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     """Yield a session as Markdown, a message, note or hole at a time.
 
     What was said stands in fenced blocks, as it was written. The chats of several agents are
@@ -292,18 +293,18 @@ async def markdown_of(
     items = await selection.begun(merge_streams(streams))
     if items is None:
         return
-    yield Piece(_title(infos, selection))
+    yield ExportPiece(_title(infos, selection))
     several = len(infos) > 1
     async for item in items:
         if isinstance(item, Hole):
             yield item
             agent = f" · {_escaped(item.key.agent_id)}" if several else ""
             head = f"\n## {_escaped(item.positions)} · hole{agent}\n"
-            yield Piece(f"{head}\n**{_escaped(hole_text(item))}**\n", item.count)
+            yield ExportPiece(f"{head}\n**{_escaped(hole_text(item))}**\n", item.count)
         else:
             agent = f" · {_escaped(item.agent_id or '')}" if several else ""
-            yield Piece(_section(item, agent), 1)
-    yield Piece("\n")
+            yield ExportPiece(_section(item, agent), 1)
+    yield ExportPiece("\n")
 
 
 def _title(infos: Sequence[ChatInfo], selection: Selection) -> str:

@@ -35,7 +35,7 @@ def is_unreadable(entry: Entry) -> bool:
     return isinstance(entry, Note) and entry.kind == "corrupted"
 
 
-def damage_in(entry: Entry, place: str) -> Bad:
+def finding_of(entry: Entry, place: str) -> Bad:
     """Say where an unreadable entry is and what is wrong with it.
 
     Args:

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 import attrs
 
 from agent_memory.audit.chat_copy import records_of
-from agent_memory.audit.chunks import Chunk, Line, Piece, Reader
+from agent_memory.audit.chunks import Chunk, ExportPiece, Line, LineReader
 from agent_memory.audit.escaping import safe_json
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole, LogItem, log_of
@@ -71,7 +71,7 @@ def selected_in(fields: dict[str, Any]) -> str:
 
 
 @attrs.frozen
-class Place:
+class ResumePoint:
     """How far an export has come.
 
     Args:
@@ -91,9 +91,9 @@ async def lines_of(
     session_id: str | None = None,
     agent_id: str | None = None,
     *,
-    since: Place | None = None,
+    since: ResumePoint | None = None,
     selection: Selection = WHOLE,
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     """Yield the lines of an export, without the header.
 
     Args:
@@ -121,7 +121,7 @@ async def lines_of(
 
 async def _chat_lines(
     storage: ChatStorage, info: ChatInfo, after: int, selection: Selection
-) -> AsyncIterator[Piece | Hole]:
+) -> AsyncIterator[ExportPiece | Hole]:
     key = info.key
     start = _start(key)
     floor, last = info.floor, max(info.floor, after)
@@ -131,15 +131,15 @@ async def _chat_lines(
             if isinstance(item, Hole):
                 last = item.last
                 yield item
-                yield Piece(_hole_line(start, item), item.count)
+                yield ExportPiece(_hole_line(start, item), item.count)
             else:
                 last = item.position or last
-                yield Piece(_line(start, item), 1)
+                yield ExportPiece(_line(start, item), 1)
     if selection:
         return
     records = [encode_record(record) for record in await records_of(storage, info, floor)]
     summaries = safe_json(",".join(records))
-    yield Piece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
+    yield ExportPiece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
 
 
 def item_line(key: ChatKey, item: LogItem) -> str:
@@ -170,7 +170,7 @@ def is_line(fields: dict[str, Any]) -> bool:
     return fields.get("export") == FORMAT or is_chat_s
 
 
-def place_of(line: bytes) -> Place | None:
+def resume_point_of(line: bytes) -> ResumePoint | None:
     """Return where an export stands whose last whole line this is; None after the header.
 
     Raises:
@@ -183,7 +183,7 @@ def place_of(line: bytes) -> Place | None:
         key, position = _key_and_position(fields)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptedRecordError(f"it is no line of an export: {error!r}") from error
-    return Place(key, fields.get("through", position), "ends" in fields)
+    return ResumePoint(key, fields.get("through", position), "ends" in fields)
 
 
 def read_jsonl(path: Path) -> Iterator[Chunk | Bad]:
@@ -192,7 +192,7 @@ def read_jsonl(path: Path) -> Iterator[Chunk | Bad]:
     Raises:
         OSError: it cannot be read.
     """
-    with Reader(path) as reader:
+    with LineReader(path) as reader:
         yield from _Assembler(f"{path}, line").chunks(reader)
 
 
@@ -280,7 +280,7 @@ _CUT: Final = "the file ends in the middle of the chat"
 
 def lines_read(lines: object) -> int:
     """Return how many lines a reader has read."""
-    return lines.number if isinstance(lines, Reader) else 0
+    return lines.number if isinstance(lines, LineReader) else 0
 
 
 def _reason(error: Exception) -> str:

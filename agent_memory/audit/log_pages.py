@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 import attrs
 
 from agent_memory.audit.escaping import one_line
-from agent_memory.audit.findings import damage_in, is_unreadable
+from agent_memory.audit.findings import finding_of, is_unreadable
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import to_json
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
@@ -221,7 +221,7 @@ class _GapFinder:
             if position > self.last:  # stored since the chat was listed
                 return
             if is_unreadable(entry):
-                bad = damage_in(entry, f"position {position}")
+                bad = finding_of(entry, f"position {position}")
                 yield Hole(self.key, position, position, bad.place, bad.reason)
             else:
                 yield entry

@@ -21,7 +21,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from agent_memory.audit.findings import damage_in, is_unreadable
+from agent_memory.audit.findings import finding_of, is_unreadable
 from agent_memory.audit.log_pages import Hole, each_of, pages
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
 from agent_memory.exchanges import facts_of
@@ -91,7 +91,7 @@ class Finding:
         return f"{whose}{self.location}: {self.reason}"
 
 
-class _Problem(Protocol):
+class _OwnFinding(Protocol):
     @property
     def key(self) -> ChatKey | None: ...
     @property
@@ -106,11 +106,11 @@ class _Checks(Protocol):
 
     def verify(
         self, user_id: str | None, session_id: str | None, agent_id: str | None
-    ) -> AsyncIterator[_Problem]: ...
+    ) -> AsyncIterator[_OwnFinding]: ...
 
 
 @attrs.define
-class Verified:
+class VerifyCounts:
     """How much was looked at."""
 
     chats: int = 0
@@ -124,7 +124,7 @@ async def verify(
     session_id: str | None = None,
     agent_id: str | None = None,
     *,
-    verified: Verified | None = None,
+    verified: VerifyCounts | None = None,
     on_progress: Callable[[int], object] = abs,
 ) -> AsyncIterator[Finding]:
     """Read everything and yield what is wrong. Nothing is changed; memory is bounded.
@@ -135,7 +135,7 @@ async def verify(
         verified: counts what was looked at.
         on_progress: told how many entries were read, piece by piece.
     """
-    done = verified or Verified()
+    done = verified or VerifyCounts()
     has_own = isinstance(storage, _Checks)
     if isinstance(storage, _Checks):
         async for problem in storage.verify(user_id, session_id, agent_id):
@@ -152,14 +152,14 @@ async def verify(
 async def _verify_chat(
     storage: ChatStorage,
     info: ChatInfo,
-    done: Verified,
+    done: VerifyCounts,
     on_progress: Callable[[int], object],
 ) -> AsyncIterator[Finding]:
     records, unreadable = await _records(storage, info.key)
     if unreadable is not None:
         yield unreadable
     done.summaries += len(records)
-    chat = _Chat(info.key, info.floor, records)
+    chat = _ChatChecks(info.key, info.floor, records)
     async for part in pages(storage, info.key, last=info.last):
         chat.trimmed(part.floor)
         for entry in part.entries:
@@ -185,7 +185,7 @@ async def _records(
     return await store.list_summaries(key), None
 
 
-class _Chat:
+class _ChatChecks:
     """What is known of a chat while its log is read."""
 
     def __init__(self, key: ChatKey, floor: int, records: list[SummaryRecord]) -> None:
@@ -212,7 +212,7 @@ class _Chat:
         if position in self._wanted:
             self._kept[position] = entry
         if is_unreadable(entry):
-            bad = damage_in(entry, f"position {position}")
+            bad = finding_of(entry, f"position {position}")
             yield Finding(self._key, "records", bad.place, bad.reason)
         elif isinstance(entry, ConversationMessage):
             for reason in self._calls.look(entry):

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from agent_memory.audit.chat_copy import extent_of
 from agent_memory.audit.chat_stats import Statistics, Totals, count
-from agent_memory.audit.deletion import Gone, delete, extent, parse_age, prune, stale_extent
+from agent_memory.audit.deletion import Removed, delete, extent, parse_age, prune, stale_extent
 from agent_memory.audit.escaping import one_line
 from agent_memory.audit.selection import Scope
-from agent_memory.audit.verification import ChatDigest, Finding, Verified, digest_of, verify
+from agent_memory.audit.verification import ChatDigest, Finding, VerifyCounts, digest_of, verify
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.drawing import Column, console, counting_bar, print_table
 from agent_memory.cli.stores import (
@@ -81,8 +81,8 @@ def verify_chats(
 
 async def _verify(
     store: str | None, scope: Scope, digest: bool, through: int | None, *, json: bool
-) -> tuple[Verified, int]:
-    verified, found = Verified(), 0
+) -> tuple[VerifyCounts, int]:
+    verified, found = VerifyCounts(), 0
     ids = scope.user_id, scope.session_id, scope.agent_id
     async with opened(store) as storage:
         total = (await extent_of(storage, scope.user_id, scope.session_id)).entries
@@ -227,10 +227,10 @@ def delete_chats(
     What stays is the number of the last message, so that no late worker brings text back.
     """
     gone = run_async(_delete(store, Scope(user, session, agent), yes=yes, dry_run=dry_run))
-    tell_gone(gone, dry_run=dry_run, json=json)
+    print_removed(gone, dry_run=dry_run, json=json)
 
 
-async def _delete(store: str | None, scope: Scope, *, yes: bool, dry_run: bool) -> Gone:
+async def _delete(store: str | None, scope: Scope, *, yes: bool, dry_run: bool) -> Removed:
     async with opened(store) as storage:
         found = await extent(storage, scope)
         if not found.chats:
@@ -241,7 +241,7 @@ async def _delete(store: str | None, scope: Scope, *, yes: bool, dry_run: bool) 
         return await delete(storage, scope)
 
 
-def described(gone: Gone) -> str:
+def described(gone: Removed) -> str:
     """Say what there is to go, or has gone."""
     return (
         f"{plural(gone.chats, 'chat')} with {plural(gone.messages, 'message')} and "
@@ -249,7 +249,7 @@ def described(gone: Gone) -> str:
     )
 
 
-def tell_gone(gone: Gone, *, dry_run: bool, json: bool) -> None:
+def print_removed(gone: Removed, *, dry_run: bool, json: bool) -> None:
     """Write what has gone, or would."""
     if json:
         told = {**attrs.asdict(gone), **({"dry_run": True} if dry_run else {})}
@@ -274,12 +274,12 @@ def prune_chats(
     gone = run_async(_prune(store, parse_age(older_than), older_than, yes=yes, dry_run=dry_run))
     if gone.unknown:
         say(f"{plural(gone.unknown, 'chat')} stay: the store does not know their age")
-    tell_gone(gone, dry_run=dry_run, json=json)
+    print_removed(gone, dry_run=dry_run, json=json)
 
 
 async def _prune(
     store: str | None, age: timedelta, said: str, *, yes: bool, dry_run: bool
-) -> Gone:
+) -> Removed:
     async with opened(store) as storage:
         found = await stale_extent(storage, age)
         if dry_run or not found.chats:

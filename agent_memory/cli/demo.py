@@ -16,7 +16,7 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from agent_memory.audit.chunks import Tally, Whose
+from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.escaping import one_line, visible
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.sources import read_file
@@ -75,7 +75,7 @@ def demo(
         if store is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-memory-"))
             store = f"sqlite:///{Path(directory).as_posix()}/chats.db"
-        run = _Run(store, trigger_at, keep_last)
+        run = _DemoRun(store, trigger_at, keep_last)
         asyncio.run(run.play(conversations, show_progress=not json))
     print(run.as_json()) if json else run.print()  # noqa: T201  (a command line)
     if run.broken:
@@ -97,7 +97,7 @@ def read_conversations(path: Path) -> Conversations:
     """
     found: dict[str, list[ConversationMessage]] = {}
     sources: dict[str, str] = {}
-    for chunk in read_file(path, "messages", Whose("demo", _AGENT), Tally()):
+    for chunk in read_file(path, "messages", DefaultIds("demo", _AGENT), Tally()):
         if isinstance(chunk, Bad):
             raise InvalidRequestError(str(chunk))
         name = chunk.key.session_id
@@ -151,7 +151,7 @@ class _Played:
 
 
 @attrs.define
-class _Run:
+class _DemoRun:
     """A run of the demo on one store."""
 
     url: str

@@ -14,10 +14,10 @@ import typer
 
 from agent_memory.audit import jsonl
 from agent_memory.audit.chat_copy import chunks_of, extent_of, missing_in
-from agent_memory.audit.chat_import import Moved, Mover, checked
-from agent_memory.audit.chunks import Tally, Whose
+from agent_memory.audit.chat_import import ImportCounts, Importer, checked
+from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.escaping import one_line
-from agent_memory.audit.exporting import Exported, ExportFormat, export, resume_at
+from agent_memory.audit.exporting import ExportCounts, ExportFormat, export, resume_at
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.selection import Scope, Selection, select
 from agent_memory.audit.sources import SourceFormat, open_source
@@ -81,11 +81,11 @@ def import_chats(
     anything is written; a bad record further on ends the import, naming its file and line.
     Doing it again stores nothing twice; what was interrupted is resumed that way.
     """
-    whose = Whose(user, agent)
+    whose = DefaultIds(user, agent)
     moved, tally = run_async(
         _import(store, source, form, whose, table, keep_going, shown=not json)
     )
-    if moved == Moved():
+    if moved == ImportCounts():
         say(f"there was nothing to import in {without_secrets(source)}")
     tell(moved, json=json, tally=tally)
 
@@ -94,12 +94,12 @@ async def _import(
     store: str | None,
     place: str,
     form: str | None,
-    whose: Whose,
+    whose: DefaultIds,
     table: str | None,
     keep_going: bool,
     *,
     shown: bool,
-) -> tuple[Moved, Tally]:
+) -> tuple[ImportCounts, Tally]:
     chosen: SourceFormat | None = form  # type: ignore[assignment]  # open_source checks it
     given(store)
     # Before the store is opened, which may make it: the source may be refused.
@@ -116,7 +116,9 @@ async def _import(
                 at = max(done, int(bar.tasks[0].completed))
                 bar.update(task, completed=at, counted=counted)
 
-            mover = Mover(target, keep_going=keep_going, on_bad=_say_bad, on_progress=on_progress)
+            mover = Importer(
+                target, keep_going=keep_going, on_bad=_say_bad, on_progress=on_progress
+            )
             return await mover.move(stream), source.tally
 
 
@@ -124,7 +126,7 @@ def _say_bad(bad: Bad) -> None:
     say(str(bad))
 
 
-def tell(moved: Moved, *, json: bool, tally: Tally | None = None) -> None:
+def tell(moved: ImportCounts, *, json: bool, tally: Tally | None = None) -> None:
     """Write what a move came to; ends the command where a record was bad.
 
     Args:
@@ -142,7 +144,7 @@ def tell(moved: Moved, *, json: bool, tally: Tally | None = None) -> None:
         raise typer.Exit(FAILED)
 
 
-def _words(moved: Moved) -> list[str]:
+def _words(moved: ImportCounts) -> list[str]:
     held = f"; {moved.present:,} were there already" if moved.present else ""
     lines = [f"{plural(moved.messages, 'message')} of {plural(moved.chats, 'chat')} stored{held}"]
     if moved.notes:
@@ -230,7 +232,7 @@ def export_chats(
 
 def _resumed_at(
     output: Path | None, form: ExportFormat, *, resume: bool, force: bool
-) -> jsonl.Place | None:
+) -> jsonl.ResumePoint | None:
     if resume:
         if output is None or form != "jsonl" or force:
             raise InvalidRequestError("--resume goes with --output and the format jsonl")
@@ -282,9 +284,9 @@ async def _export(
     scope: Scope,
     out: BinaryIO,
     form: ExportFormat,
-    place: jsonl.Place | None,
+    place: jsonl.ResumePoint | None,
     selection: Selection,
-) -> Exported:
+) -> ExportCounts:
     async with opened(store) as storage:
         total = await _total(storage, scope)
         if not total and scope.user_id is not None:  # before anything is written
@@ -349,12 +351,12 @@ def copy_chats(
 
 async def _copy(
     source: str, target: str, user: str | None, keep_going: bool, *, shown: bool
-) -> tuple[Moved, list[Bad]]:
+) -> tuple[ImportCounts, list[Bad]]:
     async with _both(source, target) as (old, new):
         total = (await extent_of(old, user)).entries
         with counting_bar(shown=shown) as bar:
             copying = bar.add_task("copying", total=total)
-            mover = Mover(
+            mover = Importer(
                 new,
                 keep_going=keep_going,
                 on_bad=lambda bad: say(str(bad)),

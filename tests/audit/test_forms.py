@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent_memory import InMemoryChatStorage, Usage
-from agent_memory.audit.chat_import import Mover, checked
-from agent_memory.audit.chunks import Whose
+from agent_memory.audit.chat_import import Importer, checked
+from agent_memory.audit.chunks import DefaultIds
 from agent_memory.audit.findings import Bad, BadRecordError
 from agent_memory.audit.sources import chatgpt, claude_code, codex, open_source
 from agent_memory.audit.sources.messages import is_langchain
@@ -31,7 +31,7 @@ from chats_to_move import everything, moved
 
 FORMS = Path(__file__).parent / "forms"
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
-WHOSE = Whose("imported", "agent")
+WHOSE = DefaultIds("imported", "agent")
 SESSION = "5f0c6a52-9a3b-4b0e-8a55-0f6d2a1f7c10"
 FORM_OF = {
     "anthropic.jsonl": "Anthropic",
@@ -269,7 +269,7 @@ async def test_a_bad_record_further_on_ends_the_import(name, tmp_path):
     path.write_text(whole + '{"type": "banana"}\n', encoding="utf-8")
     source = await open_source(str(path), None, WHOSE)
     target = InMemoryChatStorage()
-    mover = Mover(target)
+    mover = Importer(target)
     with pytest.raises(BadRecordError) as caught:
         await mover.move(await checked(source.stream))
     count = sum(map(len, (await everything(target)).values()))
@@ -287,7 +287,7 @@ async def test_a_bad_message_keeps_nothing_before_it_back(tmp_path):
     path.write_text(json.dumps({"id": "x", "messages": [good, good, {"role": "robot"}, good]}))
     source, target = await open_source(str(path), None, WHOSE), InMemoryChatStorage()
     with pytest.raises(BadRecordError, match=r"line 1, message 3: role .* before it: 2 entries"):
-        await Mover(target).move(source.stream)
+        await Importer(target).move(source.stream)
     seen: list[Bad] = []
     found, _ = await imported(path, keep_going=True, on_bad=seen.append)
     assert [m.id for m in found["x", "agent"]] == ["imported-1", "imported-2", "imported-4"]

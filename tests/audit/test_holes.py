@@ -23,7 +23,7 @@ from agent_memory import (
     Usage,
 )
 from agent_memory.audit.chat_copy import chunks_of
-from agent_memory.audit.chunks import Whose
+from agent_memory.audit.chunks import DefaultIds
 from agent_memory.audit.log_pages import Hole, each_of
 from agent_memory.audit.sources import open_source
 from agent_memory.audit.verification import digest_of
@@ -219,7 +219,7 @@ async def test_an_export_with_holes_is_imported_without_them(broken, run, tmp_pa
     path = tmp_path / "chats.jsonl"
     await asyncio.to_thread(run, "export", "-o", str(path), "--store", broken)
     seen = []
-    source = await open_source(str(path), None, Whose("imported", "agent"))
+    source = await open_source(str(path), None, DefaultIds("imported", "agent"))
     target, done = await moved(source.stream, keep_going=True, on_bad=seen.append)
     assert (done.messages, done.notes, done.bad) == (597, 1, 2)
     assert [bad.place for bad in seen] == [f"{path}, line 401", f"{path}, line 501"]

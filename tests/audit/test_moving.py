@@ -13,7 +13,7 @@ from agent_memory import (
     SummarizingChatStorage,
 )
 from agent_memory.audit.chat_copy import chunks_of, missing_in
-from agent_memory.audit.chat_import import Mover
+from agent_memory.audit.chat_import import Importer
 from agent_memory.audit.chunks import Chunk
 from agent_memory.audit.findings import Bad, BadRecordError
 from agent_memory.audit.view_inspection import explanation_of
@@ -256,7 +256,7 @@ async def test_progress_adds_up(source):
     """What the progress tells adds up to what there is."""
     counts, places = [], []
     target = InMemoryChatStorage()
-    mover = Mover(
+    mover = Importer(
         target, on_progress=lambda count, done: (counts.append(count), places.append(done))
     )
     await mover.move(chunks_of(source))

@@ -22,7 +22,7 @@ from agent_memory import (
     StorageUnavailableError,
     Usage,
 )
-from agent_memory.audit.chunks import Whose
+from agent_memory.audit.chunks import DefaultIds
 from agent_memory.audit.exporting import export
 from agent_memory.audit.selection import Scope
 from agent_memory.audit.sources import open_source
@@ -30,7 +30,7 @@ from agent_memory.providers import parts, to_openai, to_openai_responses
 from chats_to_move import everything, moved
 
 DATA = Path(__file__).parents[1] / "data" / "sources"
-WHOSE = Whose("imported", "agent")
+WHOSE = DefaultIds("imported", "agent")
 ASK = {"role": "user", "content": "Which hut is next?"}
 CALL = {
     "role": "assistant",

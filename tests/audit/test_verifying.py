@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from agent_memory import ChatKey, FileChatStorage, InMemoryChatStorage, SqlChatStorage
-from agent_memory.audit.verification import Verified, verify
+from agent_memory.audit.verification import VerifyCounts, verify
 from agent_memory.records import LogSlice
 from chats_to_move import IDS, call, fill, records, result, said, user
 from histories import histories
@@ -30,7 +30,7 @@ async def storage():
 
 async def test_all_is_well(storage):
     """A sound store with notes, exchanges, summaries and pins has no findings."""
-    verified = Verified()
+    verified = VerifyCounts()
     assert [f async for f in verify(storage, verified=verified)] == []
     assert (verified.chats, verified.entries) == (3, 41)
     assert verified.summaries == len(await records(storage)) > 1

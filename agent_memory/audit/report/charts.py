@@ -111,7 +111,7 @@ class Dot:
 
 
 @attrs.frozen
-class Lane:
+class AgentLane:
     """One agent's line: its name, where it runs, and a dot for each message."""
 
     name: str
@@ -124,7 +124,7 @@ class TimeLine:
     """A session in the order of its messages, a lane for each agent."""
 
     height: int
-    lanes: Sequence[Lane]
+    lanes: Sequence[AgentLane]
     ticks: Sequence[Tick]
 
 
@@ -151,7 +151,7 @@ def time_line(
         label = f"#{message.position} {role} {message.timestamp.strftime(TIME)}"
         dots[message.agent_id or ""].setdefault((at, role), Dot(at, role, target(message), label))
     lanes = [
-        Lane(clipped(agent_id, 80), 30 + number * _LANE, list(found.values()))
+        AgentLane(clipped(agent_id, 80), 30 + number * _LANE, list(found.values()))
         for number, (agent_id, found) in enumerate(dots.items())
     ]
     ticks = [

@@ -158,7 +158,7 @@ def turns_of(explanation: Explanation, counter: TokenCounter) -> list[Turn]:
 
 
 @attrs.frozen
-class Item:
+class TranscriptItem:
     """A position of an agent's log.
 
     Args:
@@ -185,14 +185,14 @@ class Item:
 
 
 @attrs.frozen
-class Row:
+class TranscriptRow:
     """Items in a row that are all folded or all not, and what is said of folded ones."""
 
     label: str
-    items: Sequence[Item]
+    items: Sequence[TranscriptItem]
 
 
-def transcript(report: SessionReport, first_shown: Sequence[int]) -> list[Row]:
+def transcript(report: SessionReport, first_shown: Sequence[int]) -> list[TranscriptRow]:
     """Return the whole session, in rows.
 
     Args:
@@ -203,12 +203,12 @@ def transcript(report: SessionReport, first_shown: Sequence[int]) -> list[Row]:
         chat.key.agent_id: _items(index, chat, first_shown[index])
         for index, chat in enumerate(report.chats)
     }
-    return [Row(_label(run), run) for run in _runs(merge_chats(items))]
+    return [TranscriptRow(_label(run), run) for run in _runs(merge_chats(items))]
 
 
-def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _runs(items: Sequence[TranscriptItem]) -> Iterator[list[TranscriptItem]]:
     """Part items where folding begins or ends, or where an agent's next summary begins."""
-    run: list[Item] = []
+    run: list[TranscriptItem] = []
     folds: dict[int, str] = {}
     for item in items:
         is_other = bool(run) and bool(run[-1].fold) != bool(item.fold)
@@ -221,17 +221,17 @@ def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield run
 
 
-def _items(index: int, chat: ChatReport, first_shown: int) -> Iterator[Item]:
+def _items(index: int, chat: ChatReport, first_shown: int) -> Iterator[TranscriptItem]:
     """Yield what is shown of a chat. A note is folded where what is around it is."""
     agent, marks, before = one_line(chat.key.agent_id), deque(chat.marks), ""
 
-    def marks_before(position: int | None, fold: str) -> Iterator[Item]:
+    def marks_before(position: int | None, fold: str) -> Iterator[TranscriptItem]:
         while marks and (position is None or first_of(marks[0]) < position):
             mark = marks.popleft()
             if isinstance(mark, Hole):
-                yield Item(index, agent, mark, "", 0, mark.timestamp)
+                yield TranscriptItem(index, agent, mark, "", 0, mark.timestamp)
             elif first_of(mark) >= first_shown:
-                yield Item(index, agent, mark, fold, 0, mark.timestamp)
+                yield TranscriptItem(index, agent, mark, fold, 0, mark.timestamp)
 
     for stretch in chat.stretches:
         fold = "" if stretch.is_shown else _fold_words(stretch)
@@ -241,7 +241,7 @@ def _items(index: int, chat: ChatReport, first_shown: int) -> Iterator[Item]:
             before = fold
             if position >= first_shown:
                 tokens = chat.tokens[position]
-                yield Item(index, agent, message, fold, tokens, message.timestamp)
+                yield TranscriptItem(index, agent, message, fold, tokens, message.timestamp)
     yield from marks_before(None, "")
 
 
@@ -251,11 +251,11 @@ def _fold_words(stretch: Stretch) -> str:
     return f"seen through {f'summary {stretch.number}' if stretch.number else 'a summary'}"
 
 
-def _label(items: Sequence[Item]) -> str:
+def _label(items: Sequence[TranscriptItem]) -> str:
     """Say what is folded, of each agent; empty if nothing is."""
     if not items[0].fold:
         return ""
-    messages: dict[str, list[Item]] = {}
+    messages: dict[str, list[TranscriptItem]] = {}
     for item in items:
         if isinstance(item.held, ConversationMessage):
             messages.setdefault(item.agent, []).append(item)

@@ -15,7 +15,12 @@ from agent_memory._version import __version__
 from agent_memory.audit.escaping import clipped, one_line, visible
 from agent_memory.audit.log_pages import Hole, hole_text
 from agent_memory.audit.report.charts import TIME, WIDTH, ContextChart, context_chart, time_line
-from agent_memory.audit.report.collecting import ChatReport, Item, SessionReport, transcript
+from agent_memory.audit.report.collecting import (
+    ChatReport,
+    SessionReport,
+    TranscriptItem,
+    transcript,
+)
 from agent_memory.audit.verification import ChatDigest
 from agent_memory.errors import MissingDependencyError
 from agent_memory.messages import ConversationMessage
@@ -30,7 +35,7 @@ _EXCERPT: Final = 100
 
 
 @attrs.frozen
-class Piece:
+class PartView:
     """A part of a message as the page shows it.
 
     Args:
@@ -47,7 +52,7 @@ class Piece:
 
 
 @attrs.frozen
-class Entry:
+class MessageView:
     """A message as the page shows it.
 
     Args:
@@ -61,33 +66,33 @@ class Entry:
     when: str
     tokens: str
     pinned: bool
-    pieces: Sequence[Piece]
+    pieces: Sequence[PartView]
     agent: str = ""
     anchor: str = ""
 
 
 @attrs.frozen
-class Fold:
+class TranscriptFold:
     """Entries in a row of the transcript; `label` is empty where they are not folded."""
 
     label: str
-    entries: Sequence[Entry]
+    entries: Sequence[MessageView]
 
 
 @attrs.frozen
-class Summary:
+class SummarySection:
     """A summary record: what it says and what it was made of."""
 
     number: int
     is_live: bool
     record: SummaryRecord
-    entries: Sequence[Entry]
+    entries: Sequence[MessageView]
     excerpts: Sequence[tuple[int, str, str]]
     left_out: int
 
 
 @attrs.frozen
-class Chat:
+class ChatSection:
     """A chat as the page shows it."""
 
     index: int
@@ -98,8 +103,8 @@ class Chat:
     seen_tokens: int
     left_out: int
     left_out_from: int
-    view: Sequence[Entry]
-    summaries: Sequence[Summary]
+    view: Sequence[MessageView]
+    summaries: Sequence[SummarySection]
     chart: ContextChart | None
     holes: str
     digest: ChatDigest
@@ -132,7 +137,7 @@ def render(report: SessionReport) -> str:
         chats=[_chat(index, chat) for index, chat in enumerate(report.chats)],
         line=time_line(report, target),
         transcript=[
-            Fold(row.label, [_shown(item, report) for item in row.items])
+            TranscriptFold(row.label, [_shown(item, report) for item in row.items])
             for row in transcript(report, first_shown)
         ],
         messages=len(report.order),
@@ -151,11 +156,11 @@ def _read(name: str) -> str:
     return resources.files("agent_memory.audit.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _chat(index: int, chat: ChatReport) -> Chat:
+def _chat(index: int, chat: ChatReport) -> ChatSection:
     explanation = chat.explanation
     left_out, left_out_from = _left_out(chat, _first_shown(chat))
     live = len(explanation.summaries)
-    return Chat(
+    return ChatSection(
         index=index,
         agent=one_line(chat.key.agent_id),
         stored=len(explanation.messages),
@@ -186,7 +191,7 @@ def _first_shown(chat: ChatReport) -> int:
     return newest - MOST_MESSAGES + 1
 
 
-def _shown(item: Item, report: SessionReport) -> Entry:
+def _shown(item: TranscriptItem, report: SessionReport) -> MessageView:
     """Return a transcript's item as the page shows it; its agent is named if there are several."""
     agent = item.agent if len(report.chats) > 1 else ""
     held = item.held
@@ -201,17 +206,19 @@ def _anchor(index: int, position: int) -> str:
     return f"m{index}-{position}"
 
 
-def _mark(mark: Note | Hole) -> Entry:
+def _mark(mark: Note | Hole) -> MessageView:
     if isinstance(mark, Hole):
         text, place = hole_text(mark), mark.positions.removeprefix("#")
-        return Entry("hole", place, "", "", False, [Piece("text", "", text, 0)])
+        return MessageView("hole", place, "", "", False, [PartView("text", "", text, 0)])
     head = f"{one_line(mark.kind)}: {clipped(to_json(mark.data), _EXCERPT)}"
-    pieces = [Piece("note", head, visible(to_json(mark.data)[:_MOST_CHARACTERS]), 0)]
+    pieces = [PartView("note", head, visible(to_json(mark.data)[:_MOST_CHARACTERS]), 0)]
     when = mark.timestamp.strftime(TIME)
-    return Entry("note", str(mark.position), when, "", False, pieces)
+    return MessageView("note", str(mark.position), when, "", False, pieces)
 
 
-def _summary(number: int, record: SummaryRecord, chat: ChatReport, *, is_live: bool) -> Summary:
+def _summary(
+    number: int, record: SummaryRecord, chat: ChatReport, *, is_live: bool
+) -> SummarySection:
     handed = [
         message
         for stretch in chat.stretches
@@ -223,13 +230,13 @@ def _summary(number: int, record: SummaryRecord, chat: ChatReport, *, is_live: b
         for message in handed[-MOST_MESSAGES:]
     ]
     entries = [_entry(message, None) for message in record.summary]
-    return Summary(number, is_live, record, entries, excerpts, len(handed) - len(excerpts))
+    return SummarySection(number, is_live, record, entries, excerpts, len(handed) - len(excerpts))
 
 
-def _entry(message: ConversationMessage, chat: ChatReport | None) -> Entry:
+def _entry(message: ConversationMessage, chat: ChatReport | None) -> MessageView:
     position = message.position
     tokens = None if chat is None or position is None else chat.tokens.get(position)
-    return Entry(
+    return MessageView(
         role=message.role.value,
         place="" if position is None else str(position),
         when=_when(message),
@@ -243,7 +250,7 @@ def _when(message: ConversationMessage) -> str:
     return message.timestamp.strftime(TIME)
 
 
-def _piece(part: Part) -> Piece:
+def _piece(part: Part) -> PartView:
     text = _text(part)
     cut = max(0, len(text) - _MOST_CHARACTERS)
     name = one_line(part.name or "")
@@ -254,7 +261,7 @@ def _piece(part: Part) -> Piece:
         "media": f"[{name or 'attachment'}]",
         "other": f"[{name or 'a block that is not known'}]",
     }
-    return Piece(part.kind, heads.get(part.kind, ""), visible(text[:_MOST_CHARACTERS]), cut)
+    return PartView(part.kind, heads.get(part.kind, ""), visible(text[:_MOST_CHARACTERS]), cut)
 
 
 def _text(part: Part) -> str:

@@ -21,10 +21,10 @@ import attrs
 from agent_memory.audit.chunks import (
     BY_PLACE,
     Chunk,
-    Item,
-    Reader,
+    DefaultIds,
+    LineReader,
+    SourceMessage,
     Tally,
-    Whose,
     in_chunks,
     parsed,
     records_of,
@@ -62,7 +62,7 @@ _SQL: Final = frozenset({"sqlite", "postgres", "postgresql", "mysql", "mariadb"}
 
 
 @attrs.frozen
-class Source:
+class OpenedSource:
     """Messages to be read.
 
     Args:
@@ -77,8 +77,8 @@ class Source:
 
 
 async def open_source(
-    place: str, form: SourceFormat | None, whose: Whose, *, table: str | None = None
-) -> Source:
+    place: str, form: SourceFormat | None, whose: DefaultIds, *, table: str | None = None
+) -> OpenedSource:
     """Find out what a path or URL holds, and read it.
 
     Args:
@@ -120,7 +120,7 @@ def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
         return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
-def _file(path: Path, form: SourceFormat | None, whose: Whose) -> Source:
+def _file(path: Path, form: SourceFormat | None, whose: DefaultIds) -> OpenedSource:
     if form in _TABLES_ONLY:
         raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
     tally = Tally()
@@ -129,7 +129,7 @@ def _file(path: Path, form: SourceFormat | None, whose: Whose) -> Source:
         chunks = _counted(read_jsonl(path), tally)
     else:
         chunks = read_file(path, form, whose, tally)
-    return Source(in_thread(chunks), path.stat().st_size, tally)
+    return OpenedSource(in_thread(chunks), path.stat().st_size, tally)
 
 
 def _counted(chunks: Iterator[Chunk | Bad], tally: Tally) -> Iterator[Chunk | Bad]:
@@ -140,7 +140,7 @@ def _counted(chunks: Iterator[Chunk | Bad], tally: Tally) -> Iterator[Chunk | Ba
 
 
 def _is_export(path: Path) -> bool:
-    with Reader(path) as reader:
+    with LineReader(path) as reader:
         line = next(reader, None)
     try:
         return line is not None and is_line(parse(line.text))
@@ -148,30 +148,32 @@ def _is_export(path: Path) -> bool:
         return False
 
 
-async def _tables(url: str, form: SourceFormat | None, whose: Whose, table: str | None) -> Source:
+async def _tables(
+    url: str, form: SourceFormat | None, whose: DefaultIds, table: str | None
+) -> OpenedSource:
     from agent_memory.audit.sources.tables import open_tables  # noqa: PLC0415  (an extra)
 
     if form in _FILES_ONLY:
         raise InvalidRequestError(f"{form} is a format of files, not of databases")
     tally = Tally()
     stream, total = await open_tables(url, form, whose, table, tally)
-    return Source(stream, total, tally)
+    return OpenedSource(stream, total, tally)
 
 
-async def _dynamodb(url: str, form: SourceFormat | None) -> Source:
+async def _dynamodb(url: str, form: SourceFormat | None) -> OpenedSource:
     from agent_memory.audit.sources.dynamodb import read_agent_squad_table  # noqa: PLC0415
 
     if form not in (None, "agent-squad"):
         raise InvalidRequestError("of tables in DynamoDB, those of agent-squad can be imported")
     tally = Tally()
-    return Source(read_agent_squad_table(url, tally), tally=tally)
+    return OpenedSource(read_agent_squad_table(url, tally), tally=tally)
 
 
 _CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, …]}'
 _NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
 """What is taken of a conversation."""
 
-RecordReader = Callable[[Path, Whose, Tally], Iterator[Item | Bad]]
+RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceMessage | Bad]]
 RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
     "claude-code": (claude_code.recognise, claude_code.read),
     "codex": (codex.recognise, codex.read),
@@ -179,7 +181,9 @@ RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
 """Forms whose files hold a record on each line: how one is recognised, and read."""
 
 
-def read_file(path: Path, form: str | None, whose: Whose, tally: Tally) -> Iterator[Chunk | Bad]:
+def read_file(
+    path: Path, form: str | None, whose: DefaultIds, tally: Tally
+) -> Iterator[Chunk | Bad]:
     """Read a file of any form but this library's own, in bounded memory unless it is a document.
 
     Message ids are made of the place in the conversation where the source has none, so that
@@ -208,7 +212,7 @@ def read_file(path: Path, form: str | None, whose: Whose, tally: Tally) -> Itera
 
 def _beginning(path: Path) -> tuple[bytes, bool]:
     """Return the first line that holds something, and whether another one follows."""
-    with Reader(path) as reader:
+    with LineReader(path) as reader:
         line = next(reader, None)
         return b"" if line is None else line.text, next(reader, None) is not None
 
@@ -237,7 +241,7 @@ _PRETTY: Final = 200
 """A broken first line longer than this is a broken line, not the start of a document."""
 
 
-def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+def _conversations(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
     ChatKey(whose.user_id, _stem(path), whose.agent_id)  # refuses ids before anything is read
     single: ChatKey | None = None
     count = 0
@@ -262,17 +266,17 @@ def _conversations(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Ba
             yield Bad(place, str(error))
         else:
             source = f"{path}, line"
-            yield Item(single, message, source, record.number, record.size, record.end)
+            yield SourceMessage(single, message, source, record.number, record.size, record.end)
 
 
-def _sized(item: Item, size: int, end: int) -> Item:
+def _sized(item: SourceMessage, size: int, end: int) -> SourceMessage:
     # A conversation's size is that of its line: it counts once, with its first message.
-    return Item(
+    return SourceMessage(
         item.key, item.message, item.source, item.number, 0 if item.number > 1 else size, end
     )
 
 
-def _document(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+def _document(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         plain: Any = parsed(text)
@@ -313,15 +317,15 @@ def _digest(conversation: Any) -> str:
 def _digest_of_lines(path: Path) -> str:
     """Return what tells a conversation of one message a line from others, in bounded memory."""
     digest = sha256()
-    with Reader(path) as reader:
+    with LineReader(path) as reader:
         for line in reader:
             digest.update(line.text + b"\n")
     return digest.hexdigest()[:_DIGEST]
 
 
 def _conversation(
-    plain: Any, whose: Whose, prefix: str, place: str, tally: Tally
-) -> Iterator[Item | Bad]:
+    plain: Any, whose: DefaultIds, prefix: str, place: str, tally: Tally
+) -> Iterator[SourceMessage | Bad]:
     fields = as_dict(plain)
     if fields is not None and chatgpt.recognise(fields):
         yield from chatgpt.read(fields, whose, place, tally)
@@ -350,10 +354,10 @@ def _conversation(
         except InvalidRequestError as error:
             yield Bad(f"{place}, message {number}", str(error))
         else:
-            yield Item(key, message, f"{place}, message", number)
+            yield SourceMessage(key, message, f"{place}, message", number)
 
 
-def _key(plain: Any, fields: Block, whose: Whose, prefix: str) -> ChatKey:
+def _key(plain: Any, fields: Block, whose: DefaultIds, prefix: str) -> ChatKey:
     given = fields["id"] if "id" in fields else f"{prefix}-{_digest(plain)}"
     session_id = str(given) if type(given) is int else given
     return ChatKey(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from agent_memory.audit.chunks import Item, Tally, Whose
+from agent_memory.audit.chunks import DefaultIds, SourceMessage, Tally
 from agent_memory.audit.findings import Bad
 from agent_memory.errors import InvalidRequestError
 from agent_memory.keys import check_id
@@ -36,7 +36,9 @@ def recognise(conversation: Block) -> bool:
     return as_dict(conversation.get("mapping")) is not None and "current_node" in conversation
 
 
-def read(conversation: Block, whose: Whose, place: str, tally: Tally) -> Iterator[Item | Bad]:
+def read(
+    conversation: Block, whose: DefaultIds, place: str, tally: Tally
+) -> Iterator[SourceMessage | Bad]:
     """Read the current branch of a conversation; what only others hold is counted."""
     try:
         branch = _branch(conversation)
@@ -60,7 +62,7 @@ def read(conversation: Block, whose: Whose, place: str, tally: Tally) -> Iterato
         began = message.get("create_time") or began
         if made is not None:
             tally.read[FORM] += 1
-            yield Item(key, made, f"{place}, message", number)
+            yield SourceMessage(key, made, f"{place}, message", number)
     if others:
         tally.leave("message of another branch", others)
 

@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agent_memory.audit.chunks import Item, Record, Tally, Whose, records_of, time_in
+from agent_memory.audit.chunks import (
+    DefaultIds,
+    JsonRecord,
+    SourceMessage,
+    Tally,
+    records_of,
+    time_in,
+)
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.sources.messages import check_content
 from agent_memory.errors import InvalidRequestError
@@ -56,7 +63,7 @@ def recognise(record: Block) -> bool:
     return isinstance(kind, str) and isinstance(record.get("sessionId"), str)
 
 
-def read(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
     """Read a transcript: the session as it is named there, each subagent a chat of its own.
 
     Message ids are the records' own, so that reading a file again, or one that a resumed
@@ -77,8 +84,8 @@ def read(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
 
 
 def _item(
-    record: Record, source: str, whose: Whose, tally: Tally, billed: str
-) -> tuple[Item | None, str]:
+    record: JsonRecord, source: str, whose: DefaultIds, tally: Tally, billed: str
+) -> tuple[SourceMessage | None, str]:
     fields = as_dict(record.plain)
     if fields is None or not recognise(fields):
         raise InvalidRequestError(f"expected {LOOKS}")
@@ -105,7 +112,7 @@ def _item(
     )
     key = ChatKey(whose.user_id, fields["sessionId"], _agent(fields, whose))
     tally.read[FORM] += 1
-    return Item(key, message, source, record.number, record.size, record.end), billed
+    return SourceMessage(key, message, source, record.number, record.size, record.end), billed
 
 
 def _spoken(fields: Block, kind: str) -> Any:
@@ -141,7 +148,7 @@ def _what(fields: Block, kind: str) -> str:
     return f"{kind} {narrow}" if isinstance(narrow, str) else kind
 
 
-def _agent(fields: Block, whose: Whose) -> str:
+def _agent(fields: Block, whose: DefaultIds) -> str:
     if fields.get("isSidechain") is not True:
         return whose.agent_id
     name = fields.get("agentId")

@@ -15,7 +15,14 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.chunks import Item, Record, Tally, Whose, records_of, time_in
+from agent_memory.audit.chunks import (
+    DefaultIds,
+    JsonRecord,
+    SourceMessage,
+    Tally,
+    records_of,
+    time_in,
+)
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.sources.messages import read_response_item
 from agent_memory.errors import InvalidRequestError
@@ -41,7 +48,7 @@ def recognise(record: Block) -> bool:
     )
 
 
-def read(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
+def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
     """Read a rollout into one chat, named as the session is there, else as the file.
 
     Message ids are made of the line's number: rollouts are only ever appended to.
@@ -57,12 +64,14 @@ def read(path: Path, whose: Whose, tally: Tally) -> Iterator[Item | Bad]:
             message = _message(record, fields, tally)
             if message is not None:
                 key = ChatKey(whose.user_id, session, whose.agent_id)
-                yield Item(key, message, f"{path}, line", record.number, record.size, record.end)
+                yield SourceMessage(
+                    key, message, f"{path}, line", record.number, record.size, record.end
+                )
         except InvalidRequestError as error:
             yield Bad(f"{path}, line {record.number}", str(error))
 
 
-def _checked(record: Record) -> Block:
+def _checked(record: JsonRecord) -> Block:
     fields = as_dict(record.plain)
     if fields is None or not recognise(fields):
         raise InvalidRequestError(f"expected {LOOKS}")
@@ -74,7 +83,7 @@ def _session(fields: Block) -> str:
     return as_text(fields["payload"].get("id")) if fields["type"] == "session_meta" else ""
 
 
-def _message(record: Record, fields: Block, tally: Tally) -> ConversationMessage | None:
+def _message(record: JsonRecord, fields: Block, tally: Tally) -> ConversationMessage | None:
     kind, payload = fields["type"], fields["payload"]
     narrow = as_text(payload.get("type"))
     if kind in _LEFT_OUT or (kind == "response_item" and narrow in _NO_MESSAGES):

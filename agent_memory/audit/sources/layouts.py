@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.audit.chunks import Whose
+from agent_memory.audit.chunks import DefaultIds
 from agent_memory.audit.sources.messages import langchain_message
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
@@ -49,7 +49,7 @@ class Layout:
         """All columns, the chat's first."""
         return (*self.chat, self.number, *self.values)
 
-    def key(self, chat: Sequence[Any], whose: Whose) -> ChatKey:
+    def key(self, chat: Sequence[Any], whose: DefaultIds) -> ChatKey:
         """Return the key for the values of the chat's columns.
 
         Raises:

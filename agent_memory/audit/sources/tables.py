@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from agent_memory.audit.chunks import Chunk, Tally, Whose
+from agent_memory.audit.chunks import Chunk, DefaultIds, Tally
 from agent_memory.audit.findings import Bad
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
@@ -144,7 +144,7 @@ class DatabaseServer(Database):
 
 
 async def open_tables(
-    url: str, form: str | None, whose: Whose, table: str | None, tally: Tally
+    url: str, form: str | None, whose: DefaultIds, table: str | None, tally: Tally
 ) -> tuple[AsyncIterator[Chunk | Bad], int]:
     """Find a library's messages in a database.
 
@@ -175,7 +175,7 @@ async def open_tables(
 
 
 async def _chunks(
-    reader: Database, layout: Layout, table: Table, whose: Whose, tally: Tally
+    reader: Database, layout: Layout, table: Table, whose: DefaultIds, tally: Tally
 ) -> AsyncIterator[Chunk | Bad]:
     """Read the table in the order of chats and numbers, in one query, a part at a time."""
     columns = [table.c[name] for name in layout.columns]
@@ -231,7 +231,7 @@ def _recognise(
 
 
 def _pieces(
-    rows: Sequence[Sequence[Any]], layout: Layout, table: str, whose: Whose, done: int
+    rows: Sequence[Sequence[Any]], layout: Layout, table: str, whose: DefaultIds, done: int
 ) -> Iterator[Chunk | Bad]:
     width, source = len(layout.chat), f"table {table}, {layout.number}"
     held: list[tuple[ConversationMessage, int]] = []
