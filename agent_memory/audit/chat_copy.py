@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import attrs
 
 from agent_memory.audit.chunks import Chunk
-from agent_memory.audit.findings import Bad, is_unreadable
+from agent_memory.audit.findings import Finding, is_unreadable
 from agent_memory.audit.log_pages import pages
 from agent_memory.audit.summary_copy import without_hint
 from agent_memory.messages import ChatKey
@@ -76,7 +76,7 @@ async def missing_in(
     session_id: str | None = None,
     *,
     on_progress: Callable[[int], object] = abs,
-) -> AsyncIterator[Bad]:
+) -> AsyncIterator[Finding]:
     """Compare every readable entry of a source with a target: all fields, and their order.
 
     The target may hold more, before, between and after.
@@ -98,7 +98,7 @@ async def missing_in(
 
 async def _first_difference(
     target: ChatStorage, source: ChatStorage, info: ChatInfo, on_progress: Callable[[int], object]
-) -> Bad | None:
+) -> Finding | None:
     key = info.key
     others = _entries(target, key)
     async for part in pages(source, key, last=info.last):
@@ -110,9 +110,11 @@ async def _first_difference(
                 if other.id == entry.id:
                     break
             else:
-                return Bad(place, f"{entry.id!r} is missing in the target, or in another place")
+                return Finding(
+                    place, f"{entry.id!r} is missing in the target, or in another place"
+                )
             if without_hint(other) != without_hint(entry):
-                return Bad(place, f"{entry.id!r} is another one in the target")
+                return Finding(place, f"{entry.id!r} is another one in the target")
         on_progress(len(part.entries))
     return None
 

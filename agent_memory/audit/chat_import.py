@@ -12,7 +12,7 @@ from typing import Final, cast
 import attrs
 
 from agent_memory.audit.chunks import BY_PLACE, Chunk
-from agent_memory.audit.findings import Bad, BadRecordError, finding_of, is_unreadable
+from agent_memory.audit.findings import BadRecordError, Finding, finding_of, is_unreadable
 from agent_memory.audit.log_pages import ahead, ids_of, pages, peeked
 from agent_memory.audit.summary_copy import has_hint, save_summaries, without_hint
 from agent_memory.errors import (
@@ -75,7 +75,11 @@ class ChatImport:
     """
 
     def __init__(
-        self, target: ChatStorage, key: ChatKey, moved: ImportCounts, on_bad: Callable[[Bad], None]
+        self,
+        target: ChatStorage,
+        key: ChatKey,
+        moved: ImportCounts,
+        on_bad: Callable[[Finding], None],
     ) -> None:
         self._target = target
         self._key = key
@@ -202,7 +206,7 @@ class ChatImport:
                 f"message id {entry.id!r} is already in the chat of {self._key} with another "
                 "role, content or extra; this one is not stored. Give a changed message a new id"
             )
-        self._on_bad(Bad(chunk.place(index), reason))
+        self._on_bad(Finding(chunk.place(index), reason))
 
 
 def _batches(chunk: Chunk, indices: Sequence[int]) -> Iterator[list[int]]:
@@ -237,7 +241,7 @@ class Importer:
         target: ChatStorage,
         *,
         keep_going: bool = False,
-        on_bad: Callable[[Bad], object] = str,
+        on_bad: Callable[[Finding], object] = str,
         on_progress: Callable[[int, int], object] = max,
     ) -> None:
         self._target = target
@@ -248,7 +252,7 @@ class Importer:
         self._filling: dict[ChatKey, asyncio.Task[None]] = {}
         self.moved = ImportCounts()
 
-    async def move(self, stream: AsyncIterator[Chunk | Bad]) -> ImportCounts:
+    async def move(self, stream: AsyncIterator[Chunk | Finding]) -> ImportCounts:
         """Store everything that the stream gives, and return what it came to.
 
         Raises:
@@ -270,11 +274,11 @@ class Importer:
         held = moved.messages + moved.notes + moved.present
         return f"stored before it: {held:,} {'entry' if held == 1 else 'entries'} {_ADVICE}"
 
-    async def _dispatch(self, chunks: AsyncIterator[Chunk | Bad], tasks: TaskGroup) -> None:
+    async def _dispatch(self, chunks: AsyncIterator[Chunk | Finding], tasks: TaskGroup) -> None:
         key: ChatKey | None = None
         queue: Queue[Chunk | None] = Queue()
         async for chunk in chunks:
-            if isinstance(chunk, Bad):
+            if isinstance(chunk, Finding):
                 if not self._keep_going:  # what came before it is stored first
                     await queue.put(None)
                     await asyncio.gather(*self._filling.values())
@@ -308,21 +312,21 @@ class Importer:
             await landing.close()
             self._free.release()
 
-    def _bad(self, bad: Bad) -> None:
+    def _bad(self, bad: Finding) -> None:
         self.moved.bad += 1
         if not self._keep_going:
             raise BadRecordError(str(bad))
         self._tell_bad(bad)
 
 
-async def checked(stream: AsyncIterator[Chunk | Bad]) -> AsyncIterator[Chunk | Bad]:
+async def checked(stream: AsyncIterator[Chunk | Finding]) -> AsyncIterator[Chunk | Finding]:
     """Read the first chunk of a stream, before there is a target, and return all of it.
 
     Raises:
         BadRecordError: the source begins with a record that cannot be taken over.
     """
     first, whole = await peeked(stream)
-    if isinstance(first, Bad):
+    if isinstance(first, Finding):
         raise BadRecordError(f"{first}; nothing was stored {_ADVICE}")
     return whole
 

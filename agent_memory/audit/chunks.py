@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 import attrs
 
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import PAGE, PAGE_BYTES
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
@@ -197,7 +197,7 @@ def parsed(text: bytes) -> Any:
         raise InvalidRequestError(f"it is not JSON: {error}") from error
 
 
-def records_of(path: Path) -> Iterator[JsonRecord | Bad]:
+def records_of(path: Path) -> Iterator[JsonRecord | Finding]:
     """Yield the lines of a JSON Lines file, parsed; for one that is not JSON, a bad record.
 
     Raises:
@@ -208,10 +208,10 @@ def records_of(path: Path) -> Iterator[JsonRecord | Bad]:
             try:
                 yield JsonRecord(line.number, parsed(line.text), len(line.text), line.end)
             except InvalidRequestError as error:
-                yield Bad(f"{path}, line {line.number}", str(error))
+                yield Finding(f"{path}, line {line.number}", str(error))
 
 
-def in_chunks(items: Iterator[SourceMessage | Bad]) -> Iterator[Chunk | Bad]:
+def in_chunks(items: Iterator[SourceMessage | Finding]) -> Iterator[Chunk | Finding]:
     """Put messages of a chat together, a save's worth at a time.
 
     Chats may take turns. What comes before a bad record is given before it.
@@ -227,7 +227,7 @@ def in_chunks(items: Iterator[SourceMessage | Bad]) -> Iterator[Chunk | Bad]:
         held.clear()
 
     for item in items:
-        if isinstance(item, Bad):
+        if isinstance(item, Finding):
             yield from flush()
             count = size = 0
             yield item

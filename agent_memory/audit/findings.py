@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from agent_memory.errors import AgentMemoryError
+from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note
 
 
@@ -14,20 +15,30 @@ class BadRecordError(AgentMemoryError):
     """A record of a source cannot be taken over; the text says where it is."""
 
 
+Check: TypeAlias = Literal["positions", "records", "medium", "exchanges", "summaries"]
+"""What was looked at: positions without gaps; entries readable; what the store itself finds,
+torn batches say; calls and results paired; summaries consistent with the raw log."""
+
+
 @attrs.frozen
-class Bad:
-    """A record that cannot be taken over.
+class Finding:
+    """Something in a source or a store that is not as it should be.
 
     Args:
-        place: where it is: file and line, table and row, or chat and position.
-        reason: what is wrong with it.
+        location: where it is: file and line, table and row, or chat and position.
+        reason: what is wrong.
+        key: the chat, where the location does not name it.
+        check: what was looked at.
     """
 
-    place: str
+    location: str
     reason: str
+    key: ChatKey | None = None
+    check: Check = "records"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason}"
+        chat = "" if self.key is None else f"{self.key}: "
+        return f"{chat}{self.location}: {self.reason}"
 
 
 def is_unreadable(entry: Entry) -> bool:
@@ -35,7 +46,7 @@ def is_unreadable(entry: Entry) -> bool:
     return isinstance(entry, Note) and entry.kind == "corrupted"
 
 
-def finding_of(entry: Entry, place: str) -> Bad:
+def finding_of(entry: Entry, place: str) -> Finding:
     """Say where an unreadable entry is and what is wrong with it.
 
     Args:
@@ -44,4 +55,4 @@ def finding_of(entry: Entry, place: str) -> Bad:
     """
     data: Any = entry.data if isinstance(entry, Note) else {}
     reason = data.get("error") or data.get("reason") or "it cannot be read"
-    return Bad(str(data.get("location") or place), str(reason))
+    return Finding(str(data.get("location") or place), str(reason))

@@ -22,7 +22,7 @@ import attrs
 from agent_memory.audit.chat_copy import records_of
 from agent_memory.audit.chunks import Chunk, ExportPiece, Line, LineReader
 from agent_memory.audit.escaping import safe_json
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole, LogItem, log_of
 from agent_memory.audit.selection import WHOLE, Selection
 from agent_memory.content import freeze
@@ -186,7 +186,7 @@ def resume_point_of(line: bytes) -> ResumePoint | None:
     return ResumePoint(key, fields.get("through", position), "ends" in fields)
 
 
-def read_jsonl(path: Path) -> Iterator[Chunk | Bad]:
+def read_jsonl(path: Path) -> Iterator[Chunk | Finding]:
     """Read an exported file, in bounded memory.
 
     Raises:
@@ -207,7 +207,7 @@ class _Assembler:
         self._size = 0
         self._next: int | None = None
 
-    def chunks(self, lines: Iterator[Line]) -> Iterator[Chunk | Bad]:
+    def chunks(self, lines: Iterator[Line]) -> Iterator[Chunk | Finding]:
         done = 0
         for line in lines:
             done = line.end
@@ -222,7 +222,7 @@ class _Assembler:
             except (AgentMemoryError, KeyError, TypeError, ValueError) as error:
                 yield from self._flush(line.start)
                 self._next = None  # it may be the next of the chat, so nothing is missing
-                yield Bad(f"{self._source} {line.number}", _reason(error))
+                yield Finding(f"{self._source} {line.number}", _reason(error))
                 continue
             yield from self._go_on(line, key, position + (entry is None))
             if entry is None:
@@ -233,9 +233,9 @@ class _Assembler:
                 self._size += len(line.text)
         yield from self._flush(done)
         if self._next is not None and self._key is not None:
-            yield Bad(f"{self._source} {lines_read(lines)}", f"{_CUT} of {self._key}")
+            yield Finding(f"{self._source} {lines_read(lines)}", f"{_CUT} of {self._key}")
 
-    def _go_on(self, line: Line, key: ChatKey, position: int) -> Iterator[Chunk | Bad]:
+    def _go_on(self, line: Line, key: ChatKey, position: int) -> Iterator[Chunk | Finding]:
         """Give what is held where the next entry does not belong to it, or it is enough."""
         gap = self._gap(key, position, line)
         is_full = len(self._entries) >= PAGE or self._size > PAGE_BYTES
@@ -250,17 +250,17 @@ class _Assembler:
             yield Chunk(self._key, self._entries, self._places, self._source, records or (), done)
         self._entries, self._places, self._size = [], [], 0
 
-    def _gap(self, key: ChatKey, position: int, line: Line) -> Bad | None:
+    def _gap(self, key: ChatKey, position: int, line: Line) -> Finding | None:
         place, expected = f"{self._source} {line.number}", self._next
         if expected is None:
             return None
         if key != self._key:
-            return Bad(place, f"the lines before it lack the end of the chat of {self._key}")
+            return Finding(place, f"the lines before it lack the end of the chat of {self._key}")
         if position > expected:
-            return Bad(place, f"{position - expected} lines of the chat are missing before it")
+            return Finding(place, f"{position - expected} lines of the chat are missing before it")
         return None
 
-    def _end(self, line: Line, fields: dict[str, Any]) -> Iterator[Chunk | Bad]:
+    def _end(self, line: Line, fields: dict[str, Any]) -> Iterator[Chunk | Finding]:
         self._next = None
         records: list[SummaryRecord] = []
         key = cast("ChatKey", self._key)
@@ -270,7 +270,7 @@ class _Assembler:
             try:
                 records.append(decode_record(json.dumps(item), key.agent_id, location=location))
             except AgentMemoryError as error:
-                yield Bad(f"{self._source} {line.number}", f"a summary record: {error}")
+                yield Finding(f"{self._source} {line.number}", f"a summary record: {error}")
         yield from self._flush(line.end, records)
 
 

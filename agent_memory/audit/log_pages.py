@@ -222,7 +222,7 @@ class _GapFinder:
                 return
             if is_unreadable(entry):
                 bad = finding_of(entry, f"position {position}")
-                yield Hole(self.key, position, position, bad.place, bad.reason)
+                yield Hole(self.key, position, position, bad.location, bad.reason)
             else:
                 yield entry
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import attrs
 
-from agent_memory.audit.findings import finding_of, is_unreadable
+from agent_memory.audit.findings import Check, Finding, finding_of, is_unreadable
 from agent_memory.audit.log_pages import Hole, each_of, pages
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
 from agent_memory.exchanges import facts_of
@@ -63,32 +63,6 @@ class CallWatch:
         for call_id, (position, is_passed) in self._waiting.items():
             if is_passed:
                 yield position, call_id
-
-
-Check: TypeAlias = Literal["positions", "records", "medium", "exchanges", "summaries"]
-"""What was looked at: positions without gaps; entries readable; what the store itself finds,
-torn batches say; calls and results paired; summaries consistent with the raw log."""
-
-
-@attrs.frozen
-class Finding:
-    """Something that is not as it should be.
-
-    Args:
-        key: the chat, where it is known.
-        check: what was looked at.
-        location: where it is.
-        reason: what is wrong.
-    """
-
-    key: ChatKey | None
-    check: Check
-    location: str
-    reason: str
-
-    def __str__(self) -> str:
-        whose = "" if self.key is None else f"{self.key}: "
-        return f"{whose}{self.location}: {self.reason}"
 
 
 class _OwnFinding(Protocol):
@@ -139,7 +113,7 @@ async def verify(
     has_own = isinstance(storage, _Checks)
     if isinstance(storage, _Checks):
         async for problem in storage.verify(user_id, session_id, agent_id):
-            yield Finding(problem.key, "medium", problem.location, problem.reason)
+            yield Finding(problem.location, problem.reason, problem.key, "medium")
     async for info in storage.list_chats(user_id, session_id):
         if agent_id not in (None, info.key.agent_id):
             continue
@@ -181,7 +155,7 @@ async def _records(
         await store.load_summary(key)
     except CorruptedRecordError as error:
         where = error.location or "its newest summary record"
-        return await store.list_summaries(key), Finding(key, "summaries", where, str(error))
+        return await store.list_summaries(key), Finding(where, str(error), key, "summaries")
     return await store.list_summaries(key), None
 
 
@@ -212,8 +186,7 @@ class _ChatChecks:
         if position in self._wanted:
             self._kept[position] = entry
         if is_unreadable(entry):
-            bad = finding_of(entry, f"position {position}")
-            yield Finding(self._key, "records", bad.place, bad.reason)
+            yield attrs.evolve(finding_of(entry, f"position {position}"), key=self._key)
         elif isinstance(entry, ConversationMessage):
             for reason in self._calls.look(entry):
                 yield self._finding("exchanges", position, reason)
@@ -227,7 +200,7 @@ class _ChatChecks:
         before: str | None = None
         for record in self._records:
             for reason in self._wrong(record, before):
-                yield Finding(self._key, "summaries", f"summary {record.id}", reason)
+                yield Finding(f"summary {record.id}", reason, self._key, "summaries")
             before = record.id
 
     def _wrong(self, record: SummaryRecord, before: str | None) -> Iterator[str]:
@@ -253,7 +226,7 @@ class _ChatChecks:
             yield f"it replaces {record.replaces!r}, and the record before it is {before!r}"
 
     def _finding(self, check: Check, position: int, reason: str) -> Finding:
-        return Finding(self._key, check, f"position {position}", reason)
+        return Finding(f"position {position}", reason, self._key, check)
 
 
 _HEADER = b"agent-memory log 1\n"

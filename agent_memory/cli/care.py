@@ -14,8 +14,9 @@ from agent_memory.audit.chat_copy import extent_of
 from agent_memory.audit.chat_stats import Statistics, Totals, count
 from agent_memory.audit.deletion import Removed, delete, extent, parse_age, prune, stale_extent
 from agent_memory.audit.escaping import one_line
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.selection import Scope
-from agent_memory.audit.verification import ChatDigest, Finding, VerifyCounts, digest_of, verify
+from agent_memory.audit.verification import ChatDigest, VerifyCounts, digest_of, verify
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.drawing import Column, console, counting_bar, print_table
 from agent_memory.cli.stores import (
@@ -103,7 +104,7 @@ async def _verify(
                     _print_digest(await digest_of(storage, info, through=through), json=json)
                 except InvalidRequestError as error:  # nothing of it is left up to there
                     found += 1
-                    wrong = Finding(info.key, "positions", f"through {through}", str(error))
+                    wrong = Finding(f"through {through}", str(error), info.key, "positions")
                     print(json_.dumps(_plain_finding(wrong)) if json else one_line(str(wrong)))  # noqa: T201
     return verified, found
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.escaping import one_line, visible
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.sources import read_file
 from agent_memory.audit.verification import CallWatch
 from agent_memory.audit.view_inspection import NoSummarizer, stretches_of, tokens_of
@@ -98,7 +98,7 @@ def read_conversations(path: Path) -> Conversations:
     found: dict[str, list[ConversationMessage]] = {}
     sources: dict[str, str] = {}
     for chunk in read_file(path, "messages", DefaultIds("demo", _AGENT), Tally()):
-        if isinstance(chunk, Bad):
+        if isinstance(chunk, Finding):
             raise InvalidRequestError(str(chunk))
         name = chunk.key.session_id
         if sources.setdefault(name, chunk.source) != chunk.source:

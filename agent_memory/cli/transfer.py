@@ -18,7 +18,7 @@ from agent_memory.audit.chat_import import ImportCounts, Importer, checked
 from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.escaping import one_line
 from agent_memory.audit.exporting import ExportCounts, ExportFormat, export, resume_at
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.selection import Scope, Selection, select
 from agent_memory.audit.sources import SourceFormat, open_source
 from agent_memory.cli.app import FAILED
@@ -122,7 +122,7 @@ async def _import(
             return await mover.move(stream), source.tally
 
 
-def _say_bad(bad: Bad) -> None:
+def _say_bad(bad: Finding) -> None:
     say(str(bad))
 
 
@@ -351,7 +351,7 @@ def copy_chats(
 
 async def _copy(
     source: str, target: str, user: str | None, keep_going: bool, *, shown: bool
-) -> tuple[ImportCounts, list[Bad]]:
+) -> tuple[ImportCounts, list[Finding]]:
     async with _both(source, target) as (old, new):
         total = (await extent_of(old, user)).entries
         with counting_bar(shown=shown) as bar:

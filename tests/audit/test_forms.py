@@ -15,7 +15,7 @@ import pytest
 from agent_memory import InMemoryChatStorage, Usage
 from agent_memory.audit.chat_import import Importer, checked
 from agent_memory.audit.chunks import DefaultIds
-from agent_memory.audit.findings import Bad, BadRecordError
+from agent_memory.audit.findings import BadRecordError, Finding
 from agent_memory.audit.sources import chatgpt, claude_code, codex, open_source
 from agent_memory.audit.sources.messages import is_langchain
 from agent_memory.audit.verification import verify
@@ -288,7 +288,7 @@ async def test_a_bad_message_keeps_nothing_before_it_back(tmp_path):
     source, target = await open_source(str(path), None, WHOSE), InMemoryChatStorage()
     with pytest.raises(BadRecordError, match=r"line 1, message 3: role .* before it: 2 entries"):
         await Importer(target).move(source.stream)
-    seen: list[Bad] = []
+    seen: list[Finding] = []
     found, _ = await imported(path, keep_going=True, on_bad=seen.append)
     assert [m.id for m in found["x", "agent"]] == ["imported-1", "imported-2", "imported-4"]
     assert len(seen) == 1

@@ -222,7 +222,7 @@ async def test_an_export_with_holes_is_imported_without_them(broken, run, tmp_pa
     source = await open_source(str(path), None, DefaultIds("imported", "agent"))
     target, done = await moved(source.stream, keep_going=True, on_bad=seen.append)
     assert (done.messages, done.notes, done.bad) == (597, 1, 2)
-    assert [bad.place for bad in seen] == [f"{path}, line 401", f"{path}, line 501"]
+    assert [bad.location for bad in seen] == [f"{path}, line 401", f"{path}, line 501"]
     await target.aclose()
 
 

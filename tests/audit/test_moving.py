@@ -15,7 +15,7 @@ from agent_memory import (
 from agent_memory.audit.chat_copy import chunks_of, missing_in
 from agent_memory.audit.chat_import import Importer
 from agent_memory.audit.chunks import Chunk
-from agent_memory.audit.findings import Bad, BadRecordError
+from agent_memory.audit.findings import BadRecordError, Finding
 from agent_memory.audit.view_inspection import explanation_of
 from agent_memory.errors import MessageTooLargeError
 from agent_memory.log import Retraction
@@ -141,7 +141,7 @@ async def test_an_id_with_another_content_is_told(source, mine):
         told = []
         _, done = await moved(chunks_of(source), target, keep_going=True, on_bad=told.append)
         assert done.bad == len(told) == 1
-        assert told[0].place == f"the chat of {KEY}, position 1"
+        assert told[0].location == f"the chat of {KEY}, position 1"
         assert "'m1' is already in the chat" in told[0].reason
         assert done.messages == 39
 
@@ -212,7 +212,7 @@ async def test_a_retraction_s_hint_does_not_mislead(target):
 async def test_bad_records_end_the_move_or_are_passed_over():
     """Without keep_going the first bad record ends it, once what came before it is stored."""
     chunk = Chunk(KEY, said(3), (4, 5, 6), "chats.jsonl, line")
-    items = [chunk, Bad("chats.jsonl, line 7", "no JSON"), Chunk(KEY, said(2, start=4))]
+    items = [chunk, Finding("chats.jsonl, line 7", "no JSON"), Chunk(KEY, said(2, start=4))]
     target, seen = InMemoryChatStorage(), []
     with pytest.raises(
         BadRecordError, match=r"line 7: no JSON; stored before it: 3 entries .*--keep-going"
@@ -234,7 +234,7 @@ async def test_an_unreadable_entry_is_told_with_its_place():
     target, done = await moved(
         stream_of([Chunk(KEY, entries)]), keep_going=True, on_bad=seen.append
     )
-    assert seen == [Bad("chats.jsonl, line 2, byte 9", "torn")]
+    assert seen == [Finding("chats.jsonl, line 2, byte 9", "torn")]
     assert [message.position for message in await target.fetch_chat(*IDS)] == [1, 2]
     assert done.bad == 1
     await target.aclose()

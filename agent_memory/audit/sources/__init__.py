@@ -29,7 +29,7 @@ from agent_memory.audit.chunks import (
     parsed,
     records_of,
 )
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.jsonl import is_line, read_jsonl
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources import chatgpt, claude_code, codex
@@ -71,7 +71,7 @@ class OpenedSource:
         tally: counts, while the stream is read, what was read as what, and what was left out.
     """
 
-    stream: AsyncIterator[Chunk | Bad]
+    stream: AsyncIterator[Chunk | Finding]
     total: int | None = None
     tally: Tally = attrs.field(factory=Tally)
 
@@ -124,7 +124,7 @@ def _file(path: Path, form: SourceFormat | None, whose: DefaultIds) -> OpenedSou
     if form in _TABLES_ONLY:
         raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
     tally = Tally()
-    chunks: Iterator[Chunk | Bad]
+    chunks: Iterator[Chunk | Finding]
     if form == "jsonl" or (form is None and _is_export(path)):
         chunks = _counted(read_jsonl(path), tally)
     else:
@@ -132,7 +132,7 @@ def _file(path: Path, form: SourceFormat | None, whose: DefaultIds) -> OpenedSou
     return OpenedSource(in_thread(chunks), path.stat().st_size, tally)
 
 
-def _counted(chunks: Iterator[Chunk | Bad], tally: Tally) -> Iterator[Chunk | Bad]:
+def _counted(chunks: Iterator[Chunk | Finding], tally: Tally) -> Iterator[Chunk | Finding]:
     for chunk in chunks:
         if isinstance(chunk, Chunk):
             tally.read["agent-memory export"] += len(chunk.entries)
@@ -173,7 +173,7 @@ _CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, 
 _NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
 """What is taken of a conversation."""
 
-RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceMessage | Bad]]
+RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceMessage | Finding]]
 RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
     "claude-code": (claude_code.recognise, claude_code.read),
     "codex": (codex.recognise, codex.read),
@@ -183,7 +183,7 @@ RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
 
 def read_file(
     path: Path, form: str | None, whose: DefaultIds, tally: Tally
-) -> Iterator[Chunk | Bad]:
+) -> Iterator[Chunk | Finding]:
     """Read a file of any form but this library's own, in bounded memory unless it is a document.
 
     Message ids are made of the place in the conversation where the source has none, so that
@@ -241,12 +241,14 @@ _PRETTY: Final = 200
 """A broken first line longer than this is a broken line, not the start of a document."""
 
 
-def _conversations(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
+def _conversations(
+    path: Path, whose: DefaultIds, tally: Tally
+) -> Iterator[SourceMessage | Finding]:
     ChatKey(whose.user_id, _stem(path), whose.agent_id)  # refuses ids before anything is read
     single: ChatKey | None = None
     count = 0
     for record in records_of(path):
-        if isinstance(record, Bad):
+        if isinstance(record, Finding):
             yield record
             continue
         place = f"{path}, line {record.number}"
@@ -254,7 +256,7 @@ def _conversations(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[Sour
         if not is_message(plain):
             prefix = f"{_stem(path)}-{record.number}"
             for item in _conversation(plain, whose, prefix, place, tally):
-                yield item if isinstance(item, Bad) else _sized(item, record.size, record.end)
+                yield item if isinstance(item, Finding) else _sized(item, record.size, record.end)
             continue
         count += 1
         if single is None:
@@ -263,7 +265,7 @@ def _conversations(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[Sour
         try:
             message = read_message(plain, f"{BY_PLACE}{count}", tally)
         except InvalidRequestError as error:
-            yield Bad(place, str(error))
+            yield Finding(place, str(error))
         else:
             source = f"{path}, line"
             yield SourceMessage(single, message, source, record.number, record.size, record.end)
@@ -276,12 +278,12 @@ def _sized(item: SourceMessage, size: int, end: int) -> SourceMessage:
     )
 
 
-def _document(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
+def _document(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         plain: Any = parsed(text)
     except InvalidRequestError as error:
-        yield Bad(str(path), str(error))
+        yield Finding(str(path), str(error))
         return
     items = as_list(plain)
     is_many = bool(items) and not is_message(items[0])
@@ -325,7 +327,7 @@ def _digest_of_lines(path: Path) -> str:
 
 def _conversation(
     plain: Any, whose: DefaultIds, prefix: str, place: str, tally: Tally
-) -> Iterator[SourceMessage | Bad]:
+) -> Iterator[SourceMessage | Finding]:
     fields = as_dict(plain)
     if fields is not None and chatgpt.recognise(fields):
         yield from chatgpt.read(fields, whose, place, tally)
@@ -334,14 +336,14 @@ def _conversation(
     if not isinstance(cast("object", messages), list):
         kind = (fields or {}).get("type")
         told = f"a record of type {kind!r} is not known" if kind else "it is no conversation"
-        yield Bad(
+        yield Finding(
             place, f"{told}; expected {_CONVERSATION}, or {EXPECTED.removeprefix('expected ')}"
         )
         return
     try:
         key = _key(plain, fields or {}, whose, prefix)
     except InvalidRequestError as error:
-        yield Bad(place, str(error))
+        yield Finding(place, str(error))
         return
     for field in (fields or {}).keys() - set(_NAMES):
         tally.leave(f"field {field!r} of a conversation")
@@ -352,7 +354,7 @@ def _conversation(
         try:
             message = read_message(item, f"{BY_PLACE}{number}", tally)
         except InvalidRequestError as error:
-            yield Bad(f"{place}, message {number}", str(error))
+            yield Finding(f"{place}, message {number}", str(error))
         else:
             yield SourceMessage(key, message, f"{place}, message", number)
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from agent_memory.audit.chunks import DefaultIds, SourceMessage, Tally
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.errors import InvalidRequestError
 from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
@@ -38,12 +38,12 @@ def recognise(conversation: Block) -> bool:
 
 def read(
     conversation: Block, whose: DefaultIds, place: str, tally: Tally
-) -> Iterator[SourceMessage | Bad]:
+) -> Iterator[SourceMessage | Finding]:
     """Read the current branch of a conversation; what only others hold is counted."""
     try:
         branch = _branch(conversation)
     except InvalidRequestError as error:
-        yield Bad(place, str(error))
+        yield Finding(place, str(error))
         return
     nodes = conversation["mapping"]
     others = len([node for node in nodes.values() if (as_dict(node) or {}).get("message")])
@@ -57,7 +57,7 @@ def read(
             made = _message(message, name, began, waiting, tally)
             key = ChatKey(whose.user_id, _session(conversation), whose.agent_id)
         except InvalidRequestError as error:
-            yield Bad(f"{place}, node {name!r}", str(error))
+            yield Finding(f"{place}, node {name!r}", str(error))
             continue
         began = message.get("create_time") or began
         if made is not None:

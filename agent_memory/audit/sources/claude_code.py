@@ -21,7 +21,7 @@ from agent_memory.audit.chunks import (
     records_of,
     time_in,
 )
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.sources.messages import check_content
 from agent_memory.errors import InvalidRequestError
 from agent_memory.keys import check_id
@@ -63,7 +63,7 @@ def recognise(record: Block) -> bool:
     return isinstance(kind, str) and isinstance(record.get("sessionId"), str)
 
 
-def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
+def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
     """Read a transcript: the session as it is named there, each subagent a chat of its own.
 
     Message ids are the records' own, so that reading a file again, or one that a resumed
@@ -71,13 +71,13 @@ def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage 
     """
     billed = ""
     for record in records_of(path):
-        if isinstance(record, Bad):
+        if isinstance(record, Finding):
             yield record
             continue
         try:
             item, billed = _item(record, f"{path}, line", whose, tally, billed)
         except InvalidRequestError as error:
-            yield Bad(f"{path}, line {record.number}", str(error))
+            yield Finding(f"{path}, line {record.number}", str(error))
         else:
             if item is not None:
                 yield item

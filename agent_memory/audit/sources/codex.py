@@ -23,7 +23,7 @@ from agent_memory.audit.chunks import (
     records_of,
     time_in,
 )
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.sources.messages import read_response_item
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
@@ -48,14 +48,14 @@ def recognise(record: Block) -> bool:
     )
 
 
-def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Bad]:
+def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
     """Read a rollout into one chat, named as the session is there, else as the file.
 
     Message ids are made of the line's number: rollouts are only ever appended to.
     """
     session = ""
     for record in records_of(path):
-        if isinstance(record, Bad):
+        if isinstance(record, Finding):
             yield record
             continue
         try:
@@ -68,7 +68,7 @@ def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage 
                     key, message, f"{path}, line", record.number, record.size, record.end
                 )
         except InvalidRequestError as error:
-            yield Bad(f"{path}, line {record.number}", str(error))
+            yield Finding(f"{path}, line {record.number}", str(error))
 
 
 def _checked(record: JsonRecord) -> Block:

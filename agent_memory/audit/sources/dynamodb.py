@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 
 from agent_memory.audit.chunks import Chunk, Tally
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import PAGE
 from agent_memory.audit.sources.layouts import agent_squad_message
 from agent_memory.errors import (
@@ -31,7 +31,7 @@ from agent_memory.storage.dynamodb.connection import check_endpoint
 _OPTIONS: Final = ("region", "endpoint")
 
 
-async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk | Bad]:
+async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk | Finding]:
     """Read every chat of a table.
 
     An item does not number its messages, and a trim moves them: their ids are made of time
@@ -65,7 +65,7 @@ async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk 
                 page = await source.scan(**scan)
                 for item in page["Items"]:
                     for piece in pieces_of(item, table):
-                        if isinstance(piece, Bad):
+                        if isinstance(piece, Finding):
                             yield piece
                             continue
                         done += len(piece.entries)
@@ -88,7 +88,7 @@ def _parsed(url: str) -> tuple[str, dict[str, str]]:
     return split.netloc, options
 
 
-def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Bad]:
+def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Finding]:
     """Make chunks of one item."""
     sort_key = str(item.get("SK", ""))
     place = f"table {table}, item {item.get('PK')!r} / {sort_key!r}"
@@ -96,12 +96,12 @@ def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Bad]:
     session_id, joined, agent_id = sort_key.rpartition("#")
     conversation = plain(item.get("conversation"))
     if not joined or not isinstance(item.get("conversation"), list):
-        yield Bad(place, "it is no chat of agent-squad's")
+        yield Finding(place, "it is no chat of agent-squad's")
         return
     try:
         key = ChatKey(str(item.get("PK", "")), session_id, agent_id)
     except InvalidRequestError as error:
-        yield Bad(place, str(error))
+        yield Finding(place, str(error))
         return
     messages: list[ConversationMessage] = []
     places: list[int] = []
@@ -111,7 +111,7 @@ def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Bad]:
             messages.append(_message(stored, seen))
             places.append(number)
         except AgentMemoryError as error:
-            yield Bad(f"{place}, message {number}", str(error))
+            yield Finding(f"{place}, message {number}", str(error))
     for start in range(0, len(messages), PAGE):
         stop = start + PAGE
         yield Chunk(key, messages[start:stop], places[start:stop], f"{place}, message")

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from agent_memory.audit.chunks import Chunk, DefaultIds, Tally
-from agent_memory.audit.findings import Bad
+from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
 from agent_memory.errors import (
@@ -145,7 +145,7 @@ class DatabaseServer(Database):
 
 async def open_tables(
     url: str, form: str | None, whose: DefaultIds, table: str | None, tally: Tally
-) -> tuple[AsyncIterator[Chunk | Bad], int]:
+) -> tuple[AsyncIterator[Chunk | Finding], int]:
     """Find a library's messages in a database.
 
     Args:
@@ -176,7 +176,7 @@ async def open_tables(
 
 async def _chunks(
     reader: Database, layout: Layout, table: Table, whose: DefaultIds, tally: Tally
-) -> AsyncIterator[Chunk | Bad]:
+) -> AsyncIterator[Chunk | Finding]:
     """Read the table in the order of chats and numbers, in one query, a part at a time."""
     columns = [table.c[name] for name in layout.columns]
     query = select(*columns).order_by(*columns[: len(layout.chat) + 1])
@@ -232,7 +232,7 @@ def _recognise(
 
 def _pieces(
     rows: Sequence[Sequence[Any]], layout: Layout, table: str, whose: DefaultIds, done: int
-) -> Iterator[Chunk | Bad]:
+) -> Iterator[Chunk | Finding]:
     width, source = len(layout.chat), f"table {table}, {layout.number}"
     held: list[tuple[ConversationMessage, int]] = []
     key: ChatKey | None = None
@@ -244,7 +244,7 @@ def _pieces(
         except AgentMemoryError as error:
             yield from _chunk(key, held, source, count)
             held = []
-            yield Bad(f"{source} {number}", str(error))
+            yield Finding(f"{source} {number}", str(error))
             continue
         if other != key:
             yield from _chunk(key, held, source, count)
