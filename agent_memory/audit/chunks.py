@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Self
@@ -149,22 +149,6 @@ class Tally:
         self.left_out[kind if known else "anything else"] += count
 
 
-class JsonRecord(NamedTuple):
-    """A line of a file, parsed.
-
-    Args:
-        number: of the line, from 1.
-        plain: what it holds.
-        size: its length in bytes.
-        end: the byte after its line end.
-    """
-
-    number: int
-    plain: Any
-    size: int
-    end: int
-
-
 class SourceMessage(NamedTuple):
     """A message of a source.
 
@@ -185,6 +169,28 @@ class SourceMessage(NamedTuple):
     done: int = 0
 
 
+class JsonRecord(NamedTuple):
+    """A line of a JSON Lines file, parsed.
+
+    Args:
+        source: what `number` counts, such as ``"chats.jsonl, line"``.
+        number: of the line, from 1.
+        plain: what it holds.
+        size: its length in bytes.
+        end: the byte after its line end.
+    """
+
+    source: str
+    number: int
+    plain: Any
+    size: int
+    end: int
+
+    def holding(self, key: ChatKey, message: ConversationMessage) -> SourceMessage:
+        """Return the message that this line holds."""
+        return SourceMessage(key, message, self.source, self.number, self.size, self.end)
+
+
 def parsed(text: bytes) -> Any:
     """Return what JSON text holds.
 
@@ -197,18 +203,25 @@ def parsed(text: bytes) -> Any:
         raise InvalidRequestError(f"it is not JSON: {error}") from error
 
 
-def records_of(path: Path) -> Iterator[JsonRecord | Finding]:
-    """Yield the lines of a JSON Lines file, parsed; for one that is not JSON, a bad record.
+def read_records(
+    path: Path, read: Callable[[JsonRecord], Iterable[SourceMessage | Finding]]
+) -> Iterator[SourceMessage | Finding]:
+    """Yield what a format's reader makes of each line of a JSON Lines file.
+
+    A line that is not JSON, or that the reader refuses with InvalidRequestError, is a finding
+    with file and line; the lines after it are read.
 
     Raises:
         OSError: the file cannot be read.
     """
+    source = f"{path}, line"
     with LineReader(path) as reader:
         for line in reader:
             try:
-                yield JsonRecord(line.number, parsed(line.text), len(line.text), line.end)
+                plain = parsed(line.text)
+                yield from read(JsonRecord(source, line.number, plain, len(line.text), line.end))
             except InvalidRequestError as error:
-                yield Finding(f"{path}, line {line.number}", str(error))
+                yield Finding(f"{source} {line.number}", str(error))
 
 
 def in_chunks(items: Iterator[SourceMessage | Finding]) -> Iterator[Chunk | Finding]:

@@ -22,12 +22,13 @@ from agent_memory.audit.chunks import (
     BY_PLACE,
     Chunk,
     DefaultIds,
+    JsonRecord,
     LineReader,
     SourceMessage,
     Tally,
     in_chunks,
     parsed,
-    records_of,
+    read_records,
 )
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.jsonl import is_line, read_jsonl
@@ -241,41 +242,31 @@ _PRETTY: Final = 200
 """A broken first line longer than this is a broken line, not the start of a document."""
 
 
-def _conversations(
-    path: Path, whose: DefaultIds, tally: Tally
-) -> Iterator[SourceMessage | Finding]:
-    ChatKey(whose.user_id, _stem(path), whose.agent_id)  # refuses ids before anything is read
+def _conversations(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+    ChatKey(ids.user_id, _stem(path), ids.agent_id)  # refuses ids before anything is read
     single: ChatKey | None = None
     count = 0
-    for record in records_of(path):
-        if isinstance(record, Finding):
-            yield record
-            continue
-        place = f"{path}, line {record.number}"
-        plain = record.plain
-        if not is_message(plain):
-            prefix = f"{_stem(path)}-{record.number}"
-            for item in _conversation(plain, whose, prefix, place, tally):
+
+    def read_line(record: JsonRecord) -> Iterator[SourceMessage | Finding]:
+        nonlocal single, count
+        if not is_message(record.plain):
+            place, prefix = f"{record.source} {record.number}", f"{_stem(path)}-{record.number}"
+            for item in _conversation(record.plain, ids, prefix, place, tally):
                 yield item if isinstance(item, Finding) else _sized(item, record.size, record.end)
-            continue
+            return
         count += 1
         if single is None:
             session_id = f"{_stem(path)}-{_digest_of_lines(path)}"
-            single = ChatKey(whose.user_id, session_id, whose.agent_id)
-        try:
-            message = read_message(plain, f"{BY_PLACE}{count}", tally)
-        except InvalidRequestError as error:
-            yield Finding(place, str(error))
-        else:
-            source = f"{path}, line"
-            yield SourceMessage(single, message, source, record.number, record.size, record.end)
+            single = ChatKey(ids.user_id, session_id, ids.agent_id)
+        message = read_message(record.plain, f"{BY_PLACE}{count}", tally)
+        yield record.holding(single, message)
+
+    return read_records(path, read_line)
 
 
 def _sized(item: SourceMessage, size: int, end: int) -> SourceMessage:
     # A conversation's size is that of its line: it counts once, with its first message.
-    return SourceMessage(
-        item.key, item.message, item.source, item.number, 0 if item.number > 1 else size, end
-    )
+    return item._replace(size=0 if item.number > 1 else size, done=end)
 
 
 def _document(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:

@@ -13,19 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from agent_memory.audit.chunks import (
     DefaultIds,
     JsonRecord,
     SourceMessage,
     Tally,
-    records_of,
+    read_records,
     time_in,
 )
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.sources.messages import check_content
 from agent_memory.errors import InvalidRequestError
 from agent_memory.keys import check_id
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.providers.anthropic import usage_of
 from agent_memory.providers.part import Block, as_dict, as_text
 
@@ -63,56 +65,53 @@ def recognise(record: Block) -> bool:
     return isinstance(kind, str) and isinstance(record.get("sessionId"), str)
 
 
-def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
     """Read a transcript: the session as it is named there, each subagent a chat of its own.
 
     Message ids are the records' own, so that reading a file again, or one that a resumed
     session began as a copy, stores nothing twice.
     """
-    billed = ""
-    for record in records_of(path):
-        if isinstance(record, Finding):
-            yield record
-            continue
-        try:
-            item, billed = _item(record, f"{path}, line", whose, tally, billed)
-        except InvalidRequestError as error:
-            yield Finding(f"{path}, line {record.number}", str(error))
-        else:
-            if item is not None:
-                yield item
+    return read_records(path, _Transcript(ids, tally).read)
 
 
-def _item(
-    record: JsonRecord, source: str, whose: DefaultIds, tally: Tally, billed: str
-) -> tuple[SourceMessage | None, str]:
-    fields = as_dict(record.plain)
-    if fields is None or not recognise(fields):
-        raise InvalidRequestError(f"expected {LOOKS}")
-    kind = fields["type"]
-    if kind in _SPOKEN:
-        content, usage = _spoken(fields, kind), None
-        reply = as_text(fields["message"].get("id"))
-        if kind == "assistant" and (not reply or reply != billed):
-            # A reply's blocks are lines of their own, each with the usage of the whole reply.
-            usage, billed = usage_of(fields["message"].get("usage")), reply
-    else:
-        content, usage = _queued(fields), None
+@attrs.define
+class _Transcript:
+    """Reads the records of one file, in order."""
+
+    ids: DefaultIds
+    tally: Tally
+    billed: str = ""
+    """The reply whose usage has been counted."""
+
+    def read(self, record: JsonRecord) -> Iterator[SourceMessage]:
+        fields = as_dict(record.plain)
+        if fields is None or not recognise(fields):
+            raise InvalidRequestError(f"expected {LOOKS}")
+        kind = fields["type"]
+        content = _spoken(fields, kind) if kind in _SPOKEN else _queued(fields)
         if content is None:
-            tally.leave(_what(fields, kind))
-            return None, billed
-        kind = "user"
-    message = ConversationMessage(
-        kind,
-        content,
-        id=check_id(fields.get("uuid"), "uuid"),
-        timestamp=time_in(fields.get("timestamp")),
-        usage=usage,
-        metadata={_METADATA: _rest(fields)},
-    )
-    key = ChatKey(whose.user_id, fields["sessionId"], _agent(fields, whose))
-    tally.read[FORM] += 1
-    return SourceMessage(key, message, source, record.number, record.size, record.end), billed
+            self.tally.leave(_what(fields, kind))
+            return
+        message = ConversationMessage(
+            kind if kind in _SPOKEN else "user",
+            content,
+            id=check_id(fields.get("uuid"), "uuid"),
+            timestamp=time_in(fields.get("timestamp")),
+            usage=self._usage(fields["message"]) if kind == "assistant" else None,
+            metadata={_METADATA: _rest(fields)},
+        )
+        self.tally.read[FORM] += 1
+        yield record.holding(
+            ChatKey(self.ids.user_id, fields["sessionId"], _agent(fields, self.ids)), message
+        )
+
+    def _usage(self, reply: Block) -> Usage | None:
+        # A reply's blocks are lines of their own, each with the usage of the whole reply.
+        reply_id = as_text(reply.get("id"))
+        if reply_id and reply_id == self.billed:
+            return None
+        self.billed = reply_id
+        return usage_of(reply.get("usage"))
 
 
 def _spoken(fields: Block, kind: str) -> Any:
@@ -148,9 +147,9 @@ def _what(fields: Block, kind: str) -> str:
     return f"{kind} {narrow}" if isinstance(narrow, str) else kind
 
 
-def _agent(fields: Block, whose: DefaultIds) -> str:
+def _agent(fields: Block, ids: DefaultIds) -> str:
     if fields.get("isSidechain") is not True:
-        return whose.agent_id
+        return ids.agent_id
     name = fields.get("agentId")
     return f"sidechain-{name}" if isinstance(name, str) and name else "sidechain"
 

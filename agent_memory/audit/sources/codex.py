@@ -20,7 +20,7 @@ from agent_memory.audit.chunks import (
     JsonRecord,
     SourceMessage,
     Tally,
-    records_of,
+    read_records,
     time_in,
 )
 from agent_memory.audit.findings import Finding
@@ -48,34 +48,24 @@ def recognise(record: Block) -> bool:
     )
 
 
-def read(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
     """Read a rollout into one chat, named as the session is there, else as the file.
 
     Message ids are made of the line's number: rollouts are only ever appended to.
     """
     session = ""
-    for record in records_of(path):
-        if isinstance(record, Finding):
-            yield record
-            continue
-        try:
-            fields = _checked(record)
-            session = session or _session(fields) or path.stem
-            message = _message(record, fields, tally)
-            if message is not None:
-                key = ChatKey(whose.user_id, session, whose.agent_id)
-                yield SourceMessage(
-                    key, message, f"{path}, line", record.number, record.size, record.end
-                )
-        except InvalidRequestError as error:
-            yield Finding(f"{path}, line {record.number}", str(error))
 
+    def read_line(record: JsonRecord) -> Iterator[SourceMessage]:
+        nonlocal session
+        fields = as_dict(record.plain)
+        if fields is None or not recognise(fields):
+            raise InvalidRequestError(f"expected {LOOKS}")
+        session = session or _session(fields) or path.stem
+        message = _message(record, fields, tally)
+        if message is not None:
+            yield record.holding(ChatKey(ids.user_id, session, ids.agent_id), message)
 
-def _checked(record: JsonRecord) -> Block:
-    fields = as_dict(record.plain)
-    if fields is None or not recognise(fields):
-        raise InvalidRequestError(f"expected {LOOKS}")
-    return fields
+    return read_records(path, read_line)
 
 
 def _session(fields: Block) -> str:

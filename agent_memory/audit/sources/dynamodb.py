@@ -14,9 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
-from agent_memory.audit.chunks import Chunk, Tally
+from agent_memory.audit.chunks import Chunk, SourceMessage, Tally, in_chunks
 from agent_memory.audit.findings import Finding
-from agent_memory.audit.log_pages import PAGE
 from agent_memory.audit.sources.layouts import agent_squad_message
 from agent_memory.errors import (
     AgentMemoryError,
@@ -64,7 +63,7 @@ async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk 
             while True:
                 page = await source.scan(**scan)
                 for item in page["Items"]:
-                    for piece in pieces_of(item, table):
+                    for piece in in_chunks(_messages(item, table)):
                         if isinstance(piece, Finding):
                             yield piece
                             continue
@@ -88,13 +87,12 @@ def _parsed(url: str) -> tuple[str, dict[str, str]]:
     return split.netloc, options
 
 
-def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Finding]:
-    """Make chunks of one item."""
+def _messages(item: Mapping[str, Any], table: str) -> Iterator[SourceMessage | Finding]:
+    """Read one item: a chat with all of its messages."""
     sort_key = str(item.get("SK", ""))
     place = f"table {table}, item {item.get('PK')!r} / {sort_key!r}"
     # An agent's id holds no "#" there; a session's may.
     session_id, joined, agent_id = sort_key.rpartition("#")
-    conversation = plain(item.get("conversation"))
     if not joined or not isinstance(item.get("conversation"), list):
         yield Finding(place, "it is no chat of agent-squad's")
         return
@@ -103,18 +101,14 @@ def pieces_of(item: Mapping[str, Any], table: str) -> Iterator[Chunk | Finding]:
     except InvalidRequestError as error:
         yield Finding(place, str(error))
         return
-    messages: list[ConversationMessage] = []
-    places: list[int] = []
     seen: dict[str, int] = {}
-    for number, stored in enumerate(as_list(conversation), 1):
+    for number, stored in enumerate(as_list(plain(item["conversation"])), 1):
         try:
-            messages.append(_message(stored, seen))
-            places.append(number)
+            message = _message(stored, seen)
         except AgentMemoryError as error:
             yield Finding(f"{place}, message {number}", str(error))
-    for start in range(0, len(messages), PAGE):
-        stop = start + PAGE
-        yield Chunk(key, messages[start:stop], places[start:stop], f"{place}, message")
+        else:
+            yield SourceMessage(key, message, f"{place}, message", number)
 
 
 def _message(stored: object, seen: dict[str, int]) -> ConversationMessage:

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from agent_memory.audit.chunks import Chunk, DefaultIds, Tally
+from agent_memory.audit.chunks import Chunk, DefaultIds, SourceMessage, Tally, in_chunks
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
@@ -35,7 +35,6 @@ from agent_memory.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage.sql.urls import Target, parse_target
 from agent_memory.storage.urls import without_secrets
 
@@ -183,7 +182,7 @@ async def _chunks(
     done = 0
     try:
         async for rows in reader.stream(query):
-            for piece in _pieces(rows, layout, table.name, whose, done):
+            for piece in in_chunks(_messages(rows, layout, table.name, whose, done)):
                 if isinstance(piece, Chunk):
                     tally.read[f"table of {layout.name}"] += len(piece.entries)
                 yield piece
@@ -230,32 +229,16 @@ def _recognise(
     )
 
 
-def _pieces(
-    rows: Sequence[Sequence[Any]], layout: Layout, table: str, whose: DefaultIds, done: int
-) -> Iterator[Chunk | Finding]:
+def _messages(
+    rows: Sequence[Sequence[Any]], layout: Layout, table: str, ids: DefaultIds, done: int
+) -> Iterator[SourceMessage | Finding]:
     width, source = len(layout.chat), f"table {table}, {layout.number}"
-    held: list[tuple[ConversationMessage, int]] = []
-    key: ChatKey | None = None
-    for count, row in enumerate(rows, done):
+    for count, row in enumerate(rows, done + 1):
         number = row[width]
         try:
-            other = layout.key(row[:width], whose)
+            key = layout.key(row[:width], ids)
             message = layout.read(number, row[width + 1 :])
         except AgentMemoryError as error:
-            yield from _chunk(key, held, source, count)
-            held = []
             yield Finding(f"{source} {number}", str(error))
-            continue
-        if other != key:
-            yield from _chunk(key, held, source, count)
-            key, held = other, []
-        held.append((message, number))
-    yield from _chunk(key, held, source, done + len(rows))
-
-
-def _chunk(
-    key: ChatKey | None, held: Sequence[tuple[ConversationMessage, int]], source: str, done: int
-) -> Iterator[Chunk]:
-    if key is not None and held:
-        messages = [message for message, _ in held]
-        yield Chunk(key, messages, [number for _, number in held], source, (), done)
+        else:
+            yield SourceMessage(key, message, source, number, done=count)
