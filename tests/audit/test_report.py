@@ -13,7 +13,7 @@ from agent_memory.audit.exporting import markdown_of
 from agent_memory.audit.report import page as page_module
 from agent_memory.audit.report import render, session_report
 from agent_memory.audit.report.charts import context_chart, time_line
-from agent_memory.audit.report.collecting import Turn
+from agent_memory.audit.report.collecting import ModelRequest
 from agent_memory.cli.demo import demo_conversation
 from agent_memory.errors import MissingDependencyError
 from agent_memory.summarizers import ExtractiveSummarizer, SlidingWindowSummarizer
@@ -39,10 +39,11 @@ async def test_the_context_at_each_turn_is_what_the_model_was_given(summarizer, 
                 await short.save_chat_message(*IDS, message)
                 await short.fetch_chat(*IDS)
         report = await session_report(storage, *IDS[:2])
-    turns = report.chats[0].turns
-    assert [turn.seen for turn in turns] == given
-    assert sum(turn.summaries for turn in turns) > 1
-    assert [turn.unshortened for turn in turns] == sorted(turn.unshortened for turn in turns)
+    requests = report.chats[0].requests
+    assert [request.seen for request in requests] == given
+    assert sum(request.summaries for request in requests) > 1
+    sizes = [request.unshortened for request in requests]
+    assert sizes == sorted(sizes)
 
 
 async def test_a_session_across_its_agents():
@@ -125,12 +126,12 @@ async def test_long_chats_and_long_messages_are_cut_and_say_so(monkeypatch):
 
 def test_a_chart_s_axis_and_size():
     """Rows have round figures, and a long chat does not make a large drawing."""
-    turns = [Turn(n, n * 3, n * 50, None, int(n % 500 == 0)) for n in range(1, 5_001)]
-    chart = context_chart(turns)
+    requests = [ModelRequest(n, n * 3, n * 50, None, int(n % 500 == 0)) for n in range(1, 5_001)]
+    chart = context_chart(requests)
     assert [tick.label for tick in chart.rows] == ["0", "80,000", "160,000", "240,000", "320,000"]
     assert len(chart.seen.split()) <= 700
     assert len(chart.marks) == 10
-    assert context_chart(turns[:1]) is None
+    assert context_chart(requests[:1]) is None
 
 
 async def test_without_jinja2(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from agent_memory.audit.escaping import clipped
-from agent_memory.audit.report.collecting import SessionReport, Turn
+from agent_memory.audit.report.collecting import ModelRequest, SessionReport
 from agent_memory.messages import ConversationMessage
 
 WIDTH: Final = 960
@@ -33,7 +33,7 @@ class Tick:
 
 @attrs.frozen
 class ContextChart:
-    """Tokens of the context, turn by turn.
+    """Tokens of the context at each request to the model.
 
     Args:
         height: of the drawing.
@@ -54,29 +54,31 @@ class ContextChart:
     columns: Sequence[Tick]
 
 
-def context_chart(turns: Sequence[Turn]) -> ContextChart | None:
-    """Draw how large the context was; None for fewer than two turns."""
-    if len(turns) < 2:  # noqa: PLR2004  (a line has two ends)
+def context_chart(requests: Sequence[ModelRequest]) -> ContextChart | None:
+    """Draw how large the context was; None for fewer than two requests."""
+    if len(requests) < 2:  # noqa: PLR2004  (a line has two ends)
         return None
-    top = _round_up(max(max(turn.seen, turn.unshortened, turn.reported or 0) for turn in turns))
+    top = _round_up(max(max(one.seen, one.unshortened, one.reported or 0) for one in requests))
 
     def x(index: int) -> float:
-        return round(_LEFT + index * (WIDTH - _LEFT - _RIGHT) / (len(turns) - 1), 1)
+        return round(_LEFT + index * (WIDTH - _LEFT - _RIGHT) / (len(requests) - 1), 1)
 
     def y(tokens: float) -> float:
         return round(_HEIGHT - _BOTTOM - tokens * (_HEIGHT - _TOP - _BOTTOM) / top, 1)
 
-    step = max(1, len(turns) // _MOST_POINTS)
-    shown = sorted({*range(0, len(turns), step), len(turns) - 1})
-    ends = sorted({0, len(turns) // 2, len(turns) - 1})
+    step = max(1, len(requests) // _MOST_POINTS)
+    shown = sorted({*range(0, len(requests), step), len(requests) - 1})
+    ends = sorted({0, len(requests) // 2, len(requests) - 1})
     return ContextChart(
         height=_HEIGHT,
         left=_LEFT,
         bottom=_HEIGHT - _BOTTOM,
-        seen=" ".join(f"{x(i)},{y(turns[i].seen)}" for i in shown),
-        unshortened=" ".join(f"{x(i)},{y(turns[i].unshortened)}" for i in shown),
-        reported=[(x(i), y(tokens)) for i in shown if (tokens := turns[i].reported) is not None],
-        marks=sorted({x(i) for i, turn in enumerate(turns) if turn.summaries}),
+        seen=" ".join(f"{x(i)},{y(requests[i].seen)}" for i in shown),
+        unshortened=" ".join(f"{x(i)},{y(requests[i].unshortened)}" for i in shown),
+        reported=[
+            (x(i), y(tokens)) for i in shown if (tokens := requests[i].reported) is not None
+        ],
+        marks=sorted({x(i) for i, request in enumerate(requests) if request.summaries}),
         rows=[Tick(y(top * i / _TICKS), f"{top * i // _TICKS:,}") for i in range(_TICKS + 1)],
         columns=[Tick(x(i), f"{i + 1:,}") for i in ends],
     )

@@ -22,7 +22,7 @@ from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 
 
 @attrs.frozen
-class Turn:
+class ModelRequest:
     """One time that the model was asked.
 
     Args:
@@ -30,7 +30,7 @@ class Turn:
         seen: tokens of the view it was given, estimated.
         unshortened: tokens of all that was stored by then, estimated.
         reported: tokens of the prompt as the provider reported them, if it did.
-        summaries: how many summaries were made since the turn before.
+        summaries: how many summaries were made since the request before.
     """
 
     position: int
@@ -47,7 +47,7 @@ class ChatReport:
     Args:
         explanation: what the model sees, and why.
         stretches: the raw messages by how they stand in the view.
-        turns: how large the context was each time.
+        requests: how large the context was each time.
         tokens: of each raw message, by its position, estimated.
         seen_tokens: of the view, estimated.
         marks: what the log holds beside messages, in order.
@@ -56,7 +56,7 @@ class ChatReport:
 
     explanation: Explanation
     stretches: Sequence[Stretch]
-    turns: Sequence[Turn]
+    requests: Sequence[ModelRequest]
     tokens: dict[int, int]
     seen_tokens: int
     marks: Sequence[Note | Hole]
@@ -120,7 +120,7 @@ async def _chat_report(storage: ChatStorage, info: ChatInfo, counter: TokenCount
     return ChatReport(
         explanation,
         stretches_of(explanation, counter),
-        turns_of(explanation, counter),
+        requests_of(explanation, counter),
         tokens,
         sum([counter.count(message) for message in explanation.view]),
         await marks_of(storage, info.key),
@@ -133,12 +133,12 @@ def made_at(record: SummaryRecord) -> int:
     return record.position + max(0, record.messages_after - len(record.summary))
 
 
-def turns_of(explanation: Explanation, counter: TokenCounter) -> list[Turn]:
+def requests_of(explanation: Explanation, counter: TokenCounter) -> list[ModelRequest]:
     """Work out what each of the assistant's messages was an answer to."""
     messages = [explained.message for explained in explanation.messages]
     sums = [0, *accumulate([counter.count(message) for message in messages])]
     first = (messages[0].position or 1) if messages else 1
-    turns: list[Turn] = []
+    requests: list[ModelRequest] = []
     coming, live, fresh = list(explanation.summaries), None, 0
     for index, message in enumerate(messages):
         position = message.position or 0
@@ -152,9 +152,9 @@ def turns_of(explanation: Explanation, counter: TokenCounter) -> list[Turn]:
             made = [*live.head, *live.summary]
             seen += sum([counter.count(item) for item in made]) - sums[after]
         reported = message.usage.input_tokens if message.usage else None
-        turns.append(Turn(position, seen, sums[index], reported or None, fresh))
+        requests.append(ModelRequest(position, seen, sums[index], reported or None, fresh))
         fresh = 0
-    return turns
+    return requests
 
 
 @attrs.frozen

@@ -174,7 +174,7 @@ def _chat(index: int, chat: ChatReport) -> ChatSection:
             _summary(number, record, chat, is_live=number == live)
             for number, record in enumerate(explanation.summaries, 1)
         ],
-        chart=context_chart(chat.turns),
+        chart=context_chart(chat.requests),
         holes=", ".join([hole.positions for hole in chat.holes]),
         digest=chat.digest,
     )
