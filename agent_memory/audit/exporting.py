@@ -33,7 +33,7 @@ _TAIL: Final = 1 << 16
 
 @attrs.define
 class ExportCounts:
-    """What an export came to.
+    """Export statistics.
 
     Args:
         entries: how many messages and notes were written.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json as json_
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,12 +12,14 @@ from agent_memory.audit.report import SessionReport, render, session_report
 from agent_memory.audit.selection import Scope
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.stores import (
+    JsonOption,
     Session,
     StoreOption,
     User,
     no_such_chat,
     only_looking,
     opened,
+    plain_hole,
     plural,
     run_async,
     say,
@@ -32,12 +35,14 @@ def report_session(
     ],
     store: StoreOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Write a session as one HTML file that opens offline, on a phone and in print.
 
-    It shows the time line across agents, the context at each turn with its summaries, and what
-    is stored beside what the model sees. Nothing in a message can become markup or script.
-    Positions that cannot be read are marked; where there are any, the exit code is 1.
+    It shows the time line across agents, the context at each request to the model with its
+    summaries, and what is stored beside what the model sees. Nothing in a message can become
+    markup or script. Positions that cannot be read are marked; where there are any, the exit
+    code is 1.
     """
     if output.exists() and not force:
         raise InvalidRequestError(f"{output} exists; --force replaces it")
@@ -45,8 +50,11 @@ def report_session(
     if not report.chats:
         raise no_such_chat(store, Scope(user, session))
     html = render(report)
-    output.write_text(html, encoding="utf-8")
-    print(f"{output}: {plural(len(report.order), 'message')}, {len(html) / 1000:,.0f} kB")  # noqa: T201
+    size = output.write_bytes(html.encode())
+    if json:
+        print(json_.dumps({"output": str(output), "bytes": size, **_statistics(report)}))  # noqa: T201
+    else:
+        print(f"{output}: {plural(len(report.order), 'message')}, {size / 1000:,.0f} kB")  # noqa: T201
     holes = [hole for chat in report.chats for hole in chat.holes]
     for hole in holes:
         say(str(hole))
@@ -58,3 +66,26 @@ async def _report(store: str | None, user: str, session: str) -> SessionReport:
     with only_looking():
         async with opened(store) as storage:
             return await session_report(storage, user, session)
+
+
+def _statistics(report: SessionReport) -> dict[str, Any]:
+    return {
+        "user_id": report.user_id,
+        "session_id": report.session_id,
+        "messages": len(report.order),
+        "agents": [
+            {
+                "agent_id": chat.key.agent_id,
+                "messages": len(chat.messages),
+                "tokens": sum(chat.tokens.values()),
+                "turns": chat.turns,
+                "requests": len(chat.requests),
+                "view_messages": len(chat.explanation.view),
+                "view_tokens": chat.seen_tokens,
+                "summaries": len(chat.explanation.summaries),
+                "holes": [plain_hole(hole) for hole in chat.holes],
+                "sha256": chat.digest.sha256,
+            }
+            for chat in report.chats
+        ],
+    }

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from agent_memory.audit.escaping import one_line
+from agent_memory.audit.log_pages import Hole
 from agent_memory.audit.selection import Scope
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
 from agent_memory.messages import ChatKey
@@ -181,14 +182,19 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask, unless the answer was given beforehand.
 
     Raises:
-        InvalidRequestError: nobody is there to be asked.
+        InvalidRequestError: stdin is not a terminal.
         typer.Abort: the answer is no.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidRequestError(f"{question} Nobody is there to answer; say --yes")
+        raise InvalidRequestError(f"{question} stdin is not a terminal; pass --yes")
     typer.confirm(one_line(question), abort=True, err=True)
+
+
+def plain_hole(hole: Hole) -> dict[str, Any]:
+    """Return positions that cannot be read, as JSON holds them."""
+    return {"first": hole.first, "last": hole.last, "place": hole.place, "reason": hole.reason}
 
 
 def plural(count: int, word: str, words: str | None = None) -> str:

@@ -194,6 +194,7 @@ def export_chats(
         bool, typer.Option("--resume", help="Go on with a file whose export was interrupted.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: JsonOption = False,
     _keep_going: Annotated[
         bool, typer.Option("--keep-going", hidden=True, help="As it always is.")
     ] = False,
@@ -212,6 +213,8 @@ def export_chats(
         raise InvalidRequestError(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
     chosen: ExportFormat = form  # type: ignore[assignment]  # checked above
     selection = select(since, until, grep)
+    if json and output is None:
+        raise InvalidRequestError("--json writes what was exported to standard output: --output")
     if selection and resume:
         raise InvalidRequestError("--resume goes on with whole chats: no --since, --until, --grep")
     place = _resumed_at(output, chosen, resume=resume, force=force)
@@ -220,7 +223,9 @@ def export_chats(
     with _file(output, append=resume, is_resumable=is_resumable) as out:
         done = run_async(_export(store, scope, out, chosen, place, selection))
         size = out.tell() if out.seekable() and output is not None else 0
-    if output is not None:
+    if json:
+        print(json_.dumps({"output": str(output), "bytes": size, **attrs.asdict(done)}))  # noqa: T201
+    elif output is not None:
         written = plural(done.entries, "entry", "entries")
         print(one_line(f"{output}: {written}, {size / 1000:,.0f} kB"))  # noqa: T201
     if done.left_out:

@@ -28,6 +28,7 @@ from agent_memory.cli.stores import (
     no_such_chat,
     only_looking,
     opened,
+    plain_hole,
     plural,
     run_async,
     say,
@@ -193,11 +194,7 @@ def _plain(
         "stored_messages": len(explanation.messages),
         "stored_tokens": tokens_of([item.message for item in explanation.messages]),
         "view_tokens": tokens_of(explanation.view),
-        "holes": [
-            {"first": mark.first, "last": mark.last, "place": mark.place, "reason": mark.reason}
-            for mark in marks
-            if isinstance(mark, Hole)
-        ],
+        "holes": [plain_hole(mark) for mark in marks if isinstance(mark, Hole)],
         "notes": [
             {"position": mark.position, "note": mark.kind, "id": mark.id}
             for mark in marks

@@ -18,7 +18,7 @@ from agent_memory.cli.demo import demo_conversation
 from agent_memory.errors import MissingDependencyError
 from agent_memory.summarizers import ExtractiveSummarizer, SlidingWindowSummarizer
 from agent_memory.tokens import HeuristicTokenCounter
-from chats_to_move import HOSTILE, IDS, fill, said, user
+from chats_to_move import HOSTILE, IDS, call, fill, result, said, user
 
 COUNT = HeuristicTokenCounter().count
 
@@ -124,9 +124,24 @@ async def test_long_chats_and_long_messages_are_cut_and_say_so(monkeypatch):
     assert "#m0-31" not in html.replace("#m0-31-", "")
 
 
+async def test_a_turn_is_a_question_with_all_that_follows():
+    """The model is asked once for each tool call; for people that is one turn."""
+    log = [said(1)[0], call("a"), result("a"), call("b"), result("b"), said(1, start=2)[0]]
+    log += [user("one thing"), user("and another"), said(1, start=4)[0]]
+    async with InMemoryChatStorage() as storage:
+        await storage.save_chat_messages(*IDS, log)
+        report = await session_report(storage, *IDS[:2])
+    (chat,) = report.chats
+    assert [request.turn for request in chat.requests] == [1, 1, 1, 2]
+    assert chat.turns == 2
+    assert "9 messages in 2 turns" in render(report)
+
+
 def test_a_chart_s_axis_and_size():
     """Rows have round figures, and a long chat does not make a large drawing."""
-    requests = [ModelRequest(n, n * 3, n * 50, None, int(n % 500 == 0)) for n in range(1, 5_001)]
+    requests = [
+        ModelRequest(n, n // 2, n * 3, n * 50, None, int(n % 500 == 0)) for n in range(1, 5_001)
+    ]
     chart = context_chart(requests)
     assert [tick.label for tick in chart.rows] == ["0", "80,000", "160,000", "240,000", "320,000"]
     assert len(chart.seen.split()) <= 700

@@ -213,6 +213,20 @@ def test_reporting(store):
     assert len(Path("report.html").read_text(encoding="utf-8")) < 200_000
 
 
+def test_statistics_of_files_for_programs(small):
+    """What a report shows, and how much an export wrote, as JSON on standard output."""
+    told = json.loads(done("report", *ADA, "-o", "r.html", "--store", small, "--json"))
+    assert (told["output"], told["bytes"]) == ("r.html", Path("r.html").stat().st_size)
+    assert told["messages"] == 37
+    guide, weather = told["agents"]
+    assert (guide["agent_id"], guide["messages"], guide["turns"]) == ("guide", 30, 15)
+    assert guide["view_messages"] < guide["messages"]
+    assert (weather["summaries"], weather["holes"]) == (0, [])
+    told = json.loads(done("export", "-o", "x.jsonl", "--store", small, "--json"))
+    size = Path("x.jsonl").stat().st_size
+    assert told == {"output": "x.jsonl", "bytes": size, "entries": 41, "bad": 0, "left_out": 0}
+
+
 def test_following(store):
     """Show --follow writes what is there, then what comes, and ends when interrupted."""
     command = ["show", *IDS, "--last", "1", "--follow", "--store", store]
@@ -352,6 +366,7 @@ def test_an_unknown_chat(small, name, capsys):
         (["ls", ""], "must not be empty"),
         (["show", "ada"], "SESSION"),
         (["delete"], "USER"),
+        (["export", "--json"], "--output"),
     ],
 )
 def test_what_is_asked_wrongly(small, arguments, told, capsys):

@@ -80,7 +80,7 @@ def context_chart(requests: Sequence[ModelRequest]) -> ContextChart | None:
         ],
         marks=sorted({x(i) for i, request in enumerate(requests) if request.summaries}),
         rows=[Tick(y(top * i / _TICKS), f"{top * i // _TICKS:,}") for i in range(_TICKS + 1)],
-        columns=[Tick(x(i), f"{i + 1:,}") for i in ends],
+        columns=[Tick(x(i), f"{requests[i].turn:,}") for i in ends],
     )
 
 

@@ -19,6 +19,7 @@ from agent_memory.records import ChatInfo, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.merging import merge_chats
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
+from agent_memory.turns import asks
 
 
 @attrs.frozen
@@ -27,6 +28,7 @@ class ModelRequest:
 
     Args:
         position: of its answer.
+        turn: in which of the user's turns, from 1; 0 before the first.
         seen: tokens of the view it was given, estimated.
         unshortened: tokens of all that was stored by then, estimated.
         reported: tokens of the prompt as the provider reported them, if it did.
@@ -34,6 +36,7 @@ class ModelRequest:
     """
 
     position: int
+    turn: int
     seen: int
     unshortened: int
     reported: int | None
@@ -52,6 +55,7 @@ class ChatReport:
         seen_tokens: of the view, estimated.
         marks: what the log holds beside messages, in order.
         digest: of the log.
+        turns: how often the user asked something; what follows a question belongs to its turn.
     """
 
     explanation: Explanation
@@ -61,6 +65,7 @@ class ChatReport:
     seen_tokens: int
     marks: Sequence[Note | Hole]
     digest: ChatDigest
+    turns: int
 
     @property
     def holes(self) -> list[Hole]:
@@ -125,7 +130,18 @@ async def _chat_report(storage: ChatStorage, info: ChatInfo, counter: TokenCount
         sum([counter.count(message) for message in explanation.view]),
         await marks_of(storage, info.key),
         await digest_of(storage, info),
+        max(turn_numbers([explained.message for explained in explanation.messages]), default=0),
     )
+
+
+def turn_numbers(messages: Sequence[ConversationMessage]) -> Iterator[int]:
+    """Yield the user's turn that each message is in; questions in a row begin one turn."""
+    number, was_question = 0, False
+    for message in messages:
+        is_question = asks(message)
+        number += is_question and not was_question
+        was_question = is_question
+        yield number
 
 
 def made_at(record: SummaryRecord) -> int:
@@ -140,7 +156,7 @@ def requests_of(explanation: Explanation, counter: TokenCounter) -> list[ModelRe
     first = (messages[0].position or 1) if messages else 1
     requests: list[ModelRequest] = []
     coming, live, fresh = list(explanation.summaries), None, 0
-    for index, message in enumerate(messages):
+    for index, (message, turn) in enumerate(zip(messages, turn_numbers(messages), strict=True)):
         position = message.position or 0
         while coming and made_at(coming[0]) < position:
             live, fresh = coming.pop(0), fresh + 1
@@ -152,7 +168,7 @@ def requests_of(explanation: Explanation, counter: TokenCounter) -> list[ModelRe
             made = [*live.head, *live.summary]
             seen += sum([counter.count(item) for item in made]) - sums[after]
         reported = message.usage.input_tokens if message.usage else None
-        requests.append(ModelRequest(position, seen, sums[index], reported or None, fresh))
+        requests.append(ModelRequest(position, turn, seen, sums[index], reported or None, fresh))
         fresh = 0
     return requests
 

@@ -99,6 +99,7 @@ class ChatSection:
     agent: str
     stored: int
     stored_tokens: int
+    turns: int
     seen: int
     seen_tokens: int
     left_out: int
@@ -165,6 +166,7 @@ def _chat(index: int, chat: ChatReport) -> ChatSection:
         agent=one_line(chat.key.agent_id),
         stored=len(explanation.messages),
         stored_tokens=sum(chat.tokens.values()),
+        turns=chat.turns,
         seen=len(explanation.view),
         seen_tokens=chat.seen_tokens,
         left_out=left_out,
