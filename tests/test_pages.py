@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
 import pytest
 from aiohttp import web
 
 import agent_memory
 import agent_memory.testing
+from agent_memory.summarizing import SummarizingOptions
 from model_server import ModelServer
 from pages import PAGES, ROOT, blocks
 
@@ -156,10 +158,9 @@ def test_the_tests_that_are_named_exist():
 
 
 def test_options_and_defaults_are_those_of_the_code():
-    """Each option in the table is a parameter, and a default given as a number is its default."""
-    fields = agent_memory.SummarizingChatStorage.__init__.__kwdefaults__
-    positional = agent_memory.SummarizingChatStorage.__init__.__defaults__
-    defaults = {**fields, "trigger_at": positional[0], "keep_last": positional[1]}
+    """Each option in the table is an option, and a default given as a number is its default."""
+    fields = {field.name: field.default for field in attrs.fields(SummarizingOptions)}
+    defaults = {**agent_memory.SummarizingChatStorage.__init__.__kwdefaults__, **fields}
     page = (ROOT / "docs" / "summarizing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\S+)", page.partition("## Options")[2], re.MULTILINE)
     assert len(rows) > 8

@@ -35,7 +35,7 @@ class ChatView:
         record_id: the id of the summary record it shows, None without one.
         summarized_through: the newest position of which the summary's text may tell something.
         supersedes: the id of a record that does not fit any more, and that the next one replaces.
-        needs_reload: whether a message was retracted, so that the view must be made anew.
+        needs_reload: whether a message was retracted, so that the view must be loaded again.
         head: what is shown first and never summarized.
         summary: the live summary.
         has_pins: whether the tail holds a message that no summarizer may be given.
@@ -190,7 +190,7 @@ class ChatView:
         return True
 
     def _take(self, entries: Sequence[Entry], *, believe: bool = True) -> None:
-        """Add all that supersedes what a new view shows, without what of it was retracted.
+        """Add all that follows what a new view shows, without what of it was retracted.
 
         Args:
             entries: messages and notes, up to the end of the log.
