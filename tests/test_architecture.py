@@ -56,20 +56,19 @@ async def active():
 
 async def test_the_walk_names_every_file_that_a_message_crosses(active):
     """Without a summary, and with one; and no more files than the page says."""
+    first, second = dialogue(1, start=12), dialogue(2, start=13)
     with crossed() as plain:
-        await active.save_chat_messages(*IDS, dialogue(1, start=12))
+        await active.save_chat_messages(*IDS, first)
     assert len(await active.compaction_history(*IDS)) == 1
     with crossed() as compacting:
-        await active.save_chat_messages(*IDS, dialogue(2, start=13))
+        await active.save_chat_messages(*IDS, second)
     assert len(await active.compaction_history(*IDS)) == 2
     # What a store does within its own package is told on the pages of stores.
     outside = {name for name in plain | compacting if not name.startswith("storage/")}
     assert outside - set(MODULE.findall(WALK)) == set()
-    first, second = re.search(
-        r"That is (\d+) files.*?crosses (\d+) more", WALK, re.DOTALL
-    ).groups()
-    assert len(plain) <= int(first)
-    assert len(compacting - plain) <= int(second)
+    said = re.search(r"That is (\d+) files.*?crosses (\d+) more", WALK, re.DOTALL).groups()
+    assert len(plain) <= int(said[1])
+    assert len(compacting - plain) <= int(said[2])
 
 
 def test_every_file_that_the_page_names_is_there():
