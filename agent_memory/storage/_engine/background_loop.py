@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from agent_memory.errors import (
@@ -14,7 +15,12 @@ from agent_memory.errors import (
     StorageClosedError,
     StorageUnavailableError,
 )
-from agent_memory.storage._engine.handoff import run_uncancelled
+from agent_memory.storage._engine.handoff import (
+    Handoff,
+    error_for_waiter,
+    loop_ending,
+    run_uncancelled,
+)
 
 T = TypeVar("T")
 
@@ -64,6 +70,25 @@ class BackgroundLoop:
                 work.close()
                 raise StorageClosedError("the store is closed")
             return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop to its end, also when the caller is cancelled.
+
+        Raises:
+            StorageClosedError: the loop has been told to stop.
+        """
+        # Not submit(): a concurrent Future takes as long to make as a small read.
+        handoff: Handoff[T] = Handoff()
+        try:
+            self.call_soon(_run, self.loop, work, handoff)
+        except StorageClosedError:
+            work.close()
+            raise
+        return await handoff.wait()
+
+    def check(self) -> asyncio.AbstractEventLoop:
+        """Return the loop; see :meth:`CallersLoop.check`."""
+        return self.loop
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function in the loop.
@@ -143,6 +168,24 @@ def _serve(loop: asyncio.AbstractEventLoop, end: _End) -> None:
         end.tell()
 
 
+def _run(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], handoff: Handoff[T]
+) -> None:
+    task = loop.create_task(work)
+    task.add_done_callback(partial(_hand_over, handoff))
+    handoff.work = task  # asyncio itself holds tasks weakly
+
+
+def _hand_over(handoff: Handoff[T], task: asyncio.Task[T]) -> None:
+    handoff.work = None
+    if task.cancelled():
+        handoff.set_exception(loop_ending(has_begun=True))
+    elif (error := task.exception()) is not None:
+        handoff.set_exception(error_for_waiter(error, None))
+    else:
+        handoff.set_result(task.result())
+
+
 def _drain_and_end(
     loop: asyncio.AbstractEventLoop, finish: Callable[[], Awaitable[object]], end: _End
 ) -> None:
@@ -180,6 +223,11 @@ class CallersLoop:
         self._refusal = refusal
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this loop."""
+        return self._loop is asyncio.get_running_loop()
 
     def check(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, which becomes the only one at the first call.

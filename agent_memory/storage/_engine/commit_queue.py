@@ -16,13 +16,14 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 
-from agent_memory.errors import StorageClosedError, StorageError, StorageUnavailableError
+from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice
 from agent_memory.storage._engine.append_plan import PendingSave
-from agent_memory.storage._engine.handoff import Handoff, answer_all, own_copy
+from agent_memory.storage._engine.handoff import Handoff, answer_all, error_for_waiter
 
 E = TypeVar("E")
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -38,15 +39,24 @@ class Bounds:
 
 
 @attrs.define(eq=False)
-class _Call:
+class Call:
     """A function that takes its turn among the saves."""
 
     key: ChatKey | None
     function: Callable[[], Any]
 
 
-_Work: TypeAlias = PendingSave[Any] | _Call
-_Waiting: TypeAlias = tuple[Handoff[Any], _Work]
+class FutureHandoff(Future[T]):
+    """Stands in for a :class:`Handoff` where a thread waits, or nobody."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the outcome has been given."""
+        return self.done()
+
+
+_Work: TypeAlias = PendingSave[Any] | Call
+_Waiting: TypeAlias = tuple[Handoff[Any] | FutureHandoff[Any], _Work]
 
 
 @attrs.define(eq=False)
@@ -59,10 +69,10 @@ class Batch:
     is_given_back: bool = attrs.field(default=False, init=False)
 
     @property
-    def call(self) -> _Call | None:
+    def call(self) -> Call | None:
         """The call, if it is one."""
         work = self.waiting[0][1]
-        return work if isinstance(work, _Call) else None
+        return work if isinstance(work, Call) else None
 
     @property
     def saves(self) -> list[PendingSave[Any]]:
@@ -139,10 +149,10 @@ class GroupCommit(ABC, Generic[E]):
 
     async def _call(self, function: Callable[[], Any], key: ChatKey | None) -> Any:
         handoff: Handoff[Any] = Handoff()
-        self._put(handoff, _Call(key, function))
+        self._put(handoff, Call(key, function))
         return await handoff.wait()
 
-    def _put(self, handoff: Handoff[Any], work: _Work) -> None:
+    def _put(self, handoff: Handoff[Any] | FutureHandoff[Any], work: _Work) -> None:
         lane = work.key if self._by_chat else None
         with self._lock:
             if self._is_closed:
@@ -190,13 +200,13 @@ class GroupCommit(ABC, Generic[E]):
     def _first_of(self, waiting: deque[_Waiting]) -> list[_Waiting]:
         taken = [waiting.popleft()]
         work = taken[0][1]
-        if isinstance(work, _Call):
+        if isinstance(work, Call):
             return taken
         bounds = self._bounds
         entries, characters = len(work.entries), work.size
         while waiting and len(taken) < bounds.saves:
             work = waiting[0][1]
-            if isinstance(work, _Call):
+            if isinstance(work, Call):
                 break
             entries += len(work.entries)
             characters += work.size
@@ -221,28 +231,16 @@ class GroupCommit(ABC, Generic[E]):
                 self._end()
 
     def _answer(self, batch: Batch, outcomes: Sequence[Any]) -> None:
-        answer_all(zip([handoff for handoff, _ in batch.waiting], outcomes, strict=True))
+        handoffs: list[Handoff[Any]] = []
+        for handoff, _ in batch.waiting:
+            if isinstance(handoff, FutureHandoff):  # a call, alone in its batch
+                handoff.set_result(outcomes[0])
+                return
+            handoffs.append(handoff)
+        answer_all(zip(handoffs, outcomes, strict=True))
 
     def _fail(self, waiting: Sequence[_Waiting], error: BaseException) -> None:
         """Tell everybody who has not been answered yet; each raises an error of its own."""
         for handoff, work in waiting:
             if not handoff.is_answered:
                 handoff.set_exception(self._error_for(error, work.key))
-
-
-def error_for_waiter(error: BaseException, key: ChatKey | None) -> BaseException:
-    """Return what one of several waiters is told of an error: a copy of its own.
-
-    What is no ``Exception`` was not meant for the waiter: its own task was not cancelled, and
-    its process need not exit.
-    """
-    if not isinstance(error, Exception):
-        interrupted = StorageUnavailableError(
-            f"{error!r} ended the work; whether it was done is unknown", stored=None
-        )
-        interrupted.__cause__ = error
-        error = interrupted
-    copied = own_copy(error)
-    if isinstance(copied, StorageError) and copied.key is None:
-        copied.key = key
-    return copied

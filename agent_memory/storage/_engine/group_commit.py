@@ -12,14 +12,21 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
 from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave
-from agent_memory.storage._engine.commit_queue import Batch, Bounds, GroupCommit
-from agent_memory.storage._engine.handoff import waker_of
+from agent_memory.storage._engine.commit_queue import (
+    Batch,
+    Bounds,
+    Call,
+    FutureHandoff,
+    GroupCommit,
+)
+from agent_memory.storage._engine.handoff import loop_ending, waker_of
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -75,6 +82,16 @@ class ThreadGroupCommit(GroupCommit[E]):
         """
         return cast("T", await self._call(function, key))
 
+    def post(self, function: Callable[[], T], key: ChatKey | None = None) -> Future[T]:
+        """Do the same for whoever is no task, such as another queue's thread.
+
+        Raises:
+            StorageClosedError: the queue is closed.
+        """
+        future: FutureHandoff[T] = FutureHandoff()
+        self._put(future, Call(key, function))
+        return future
+
     @contextlib.contextmanager
     def blocking(self) -> Generator[None]:
         """Let another thread stand in while this one waits for something outside the process.
@@ -117,12 +134,9 @@ class ThreadGroupCommit(GroupCommit[E]):
         for _ in range(self._sleeping):
             self._alarm.put(None)
         self._sleeping = 0
+        # Without a thread there is nothing to finish: none was needed, or it did so when it was
+        # killed. One must not be started here: when the interpreter ends, that would not return.
         if self._workers == 0:
-            if self._finish is not None:
-                with contextlib.suppress(StorageUnavailableError):
-                    self._start_worker()  # which finds that it is the last one
-                    return
-                self._finish()
             self._drained.set_result(None)
 
     # --------------------------------------------------------------------- in a worker thread
@@ -286,18 +300,7 @@ class LoopGroupCommit(GroupCommit[E]):
         self._give_back(batch)
         if task.cancelled():
             # Not a waiter's own cancellation, which never gets here: the loop is ending.
-            self._fail(batch.waiting, _loop_ending(has_begun=batch.has_begun))
+            self._fail(batch.waiting, loop_ending(has_begun=batch.has_begun))
         elif (error := task.exception()) is not None:
             self._fail(batch.waiting, error)
         self._pump()
-
-
-def _loop_ending(*, has_begun: bool) -> StorageUnavailableError:
-    if has_begun:
-        return StorageUnavailableError(
-            "the event loop that the store works on is ending; whether it was stored is unknown",
-            stored=None,
-        )
-    return StorageUnavailableError(
-        "the event loop that the store works on is ending; nothing was done", stored=False
-    )

@@ -22,6 +22,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
+from agent_memory.errors import StorageError, StorageUnavailableError
+from agent_memory.messages import ChatKey
+
 T = TypeVar("T")
 
 _DECODED_AT_ONCE: Final = 200  # entries: about a millisecond
@@ -32,9 +35,21 @@ class Handoff(Generic[T]):
 
     Any thread may give the outcome, once: with :meth:`set_result` or :meth:`set_exception`, or
     with others' by :func:`answer_all`.
+
+    Attributes:
+        work: what must live until then, such as a task.
     """
 
-    __slots__ = ("_answered", "_arrived", "_error", "_loop", "_result", "_waiter", "_waker")
+    __slots__ = (
+        "_answered",
+        "_arrived",
+        "_error",
+        "_loop",
+        "_result",
+        "_waiter",
+        "_waker",
+        "work",
+    )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,6 +59,7 @@ class Handoff(Generic[T]):
         self._arrived = False  # the loop's thread alone reads and writes it
         self._result: T | None = None
         self._error: BaseException | None = None
+        self.work: object = None
 
     @property
     def is_answered(self) -> bool:
@@ -117,6 +133,36 @@ def own_copy(error: BaseException) -> BaseException:
         return error
     copied.__cause__ = error.__cause__
     return copied.with_traceback(error.__traceback__)
+
+
+def error_for_waiter(error: BaseException, key: ChatKey | None) -> BaseException:
+    """Return what one of several waiters is told of an error: a copy of its own.
+
+    What is no ``Exception`` was not meant for the waiter: its own task was not cancelled, and
+    its process need not exit.
+    """
+    if not isinstance(error, Exception):
+        interrupted = StorageUnavailableError(
+            f"{error!r} ended the work; whether it was done is unknown", stored=None
+        )
+        interrupted.__cause__ = error
+        error = interrupted
+    copied = own_copy(error)
+    if isinstance(copied, StorageError) and copied.key is None:
+        copied.key = key
+    return copied
+
+
+def loop_ending(*, has_begun: bool) -> StorageUnavailableError:
+    """The error for work that was cut short: nobody but the loop's end cancels it."""
+    if has_begun:
+        return StorageUnavailableError(
+            "the event loop that the store works on is ending; whether it was stored is unknown",
+            stored=None,
+        )
+    return StorageUnavailableError(
+        "the event loop that the store works on is ending; nothing was done", stored=False
+    )
 
 
 async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:
