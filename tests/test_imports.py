@@ -152,8 +152,6 @@ def test_no_modules_import_each_other():
         module: {other for other in others if not module.startswith(other + ".")} - {module}
         for module, others in IMPORTS.items()
     }
-    # Until SQL's records are hooks of its store, they name its type.
-    graph["agent_memory.storage.sql.summaries"].discard("agent_memory.storage.sql.storage")
     assert list(TopologicalSorter(graph).static_order())
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from agent_memory import ConversationMessage
-from agent_memory.storage.sql.sqlite import DriverConnection
+from agent_memory.storage.sql.sqlite import SqliteConnection
 
 IDS = "user", "session", "agent"
 
@@ -45,7 +45,7 @@ def watched(storage, note):
     ``COMMIT`` is a text too. SQLite's hot statements go to the driver directly, where
     SQLAlchemy's events do not see them.
     """
-    engine = storage._parts().runner.engine
+    engine = storage._parts().executor.engine
     listeners = {
         "before_cursor_execute": lambda *arguments: note("before", arguments[2]),
         "after_cursor_execute": lambda *arguments: note("after", arguments[2]),
@@ -54,8 +54,8 @@ def watched(storage, note):
     for kind, listener in listeners.items():
         event.listen(engine, kind, listener)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DriverConnection, "exec_driver_sql", _noting(note, "exec_driver_sql"))
-        patch.setattr(DriverConnection, "commit", _noting(note, "commit"))
+        patch.setattr(SqliteConnection, "exec_driver_sql", _noting(note, "exec_driver_sql"))
+        patch.setattr(SqliteConnection, "commit", _noting(note, "commit"))
         try:
             yield
         finally:
@@ -64,7 +64,7 @@ def watched(storage, note):
 
 
 def _noting(note, name):
-    real = getattr(DriverConnection, name)
+    real = getattr(SqliteConnection, name)
 
     def noting(self, *arguments):
         text = arguments[0] if arguments else "COMMIT"

@@ -25,7 +25,7 @@ class SqlContract(ChatStorageTests):
             done = connection.execute(update(entries).where(*here).values(body='{"v":1,"id":'))
             assert done.rowcount == 1
 
-        await parts.runner.write_core(spoil)
+        await parts.executor.write_core(spoil)
 
 
 class TestSqliteFile(SqlContract):

@@ -136,15 +136,14 @@ async def test_c109_deletes_at_the_same_moment_empty_the_log_once(careless, path
 @asynccontextmanager
 async def busy_writer(storage, *, waiting):
     """Hold up the writer's thread until so many jobs wait for it."""
-    writer, go_on = storage._parts().runner._writer, threading.Event()
-    taken = writer._state.taken
+    writer, go_on = storage._parts().executor._writer, threading.Event()
     holding = asyncio.ensure_future(
         storage._write(lambda _connection, _statements: go_on.wait(60))
     )
     try:
         yield
         async with asyncio.timeout(60):
-            while writer._state.taken < taken + 1 + waiting:  # noqa: ASYNC110 - a thread's
+            while len(writer._lanes.get(None, ())) < waiting:  # noqa: ASYNC110 - a thread's
                 await asyncio.sleep(0)
     finally:
         go_on.set()
@@ -173,7 +172,7 @@ async def test_c109_saves_without_a_pause_do_not_keep_erased_text(careless, path
     with reading_now(path):
         await careless.delete_chat(*IDS)
     assert sum(occurrences(path, "gone-SECRET")) > 0
-    careless._parts().runner._writer._session._erase_by = 0.0
+    careless._parts().executor._writing._erase_by = 0.0
     await careless.save_chat_message(*IDS, user("kept"))
     assert sum(occurrences(path, "gone-SECRET")) == 0
 
@@ -198,7 +197,7 @@ async def test_c109_closing_erases_what_is_overdue(path):
     other.execute("SELECT count(*) FROM agent_memory_entries").fetchone()
     with reading_now(path):
         await storage.delete_chat(*IDS)
-    storage._parts().runner._writer._session._erase_by = math.inf
+    storage._parts().executor._writing._erase_by = math.inf
     await storage.aclose()
     assert sum(occurrences(path, "gone-SECRET")) == 0
     other.close()

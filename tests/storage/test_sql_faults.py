@@ -8,7 +8,8 @@ import pytest
 from sql_proxy import Proxy
 from sql_tools import IDS, ask, contents, user
 
-from agent_memory import SqlChatStorage, StorageUnavailableError
+from agent_memory import ChatKey, SqlChatStorage, StorageUnavailableError
+from agent_memory.records import Covered, SummaryRecord
 from engines import running_postgres
 from servers import EngineMissingError, postgres_binaries, private_directory, unprivileged_user
 
@@ -82,6 +83,25 @@ async def test_a_commit_that_is_lost_for_good_is_unknown(storage, proxy):
     assert contents(await storage.fetch_chat(*IDS)) == ["first", "lost"]
 
 
+async def test_a_record_lost_at_the_commit_is_stored_once(storage, proxy):
+    """Stored once, it is the newest: the second attempt finds it and says so."""
+    (first,) = await storage.fetch_chat(*IDS)
+    record = SummaryRecord(
+        summary=(user("so far"),),
+        head=(),
+        position=1,
+        message_id=first.id,
+        floor=0,
+        covered=Covered(1, 1, 1),
+    )
+    proxy.cut_after = COMMIT[storage._parts().statements.family]
+    assert await storage.summaries().save_summary(ChatKey(*IDS), record, replaces=None)
+    assert proxy.cut_after is None
+    assert [one.id for one in await storage.summaries().list_summaries(ChatKey(*IDS))] == [
+        record.id
+    ]
+
+
 async def test_a_deletion_lost_at_the_commit_is_not_repeated(storage, proxy):
     """How many messages went cannot be told any more: the caller learns that it is unknown."""
     proxy.cut_after = COMMIT[storage._parts().statements.family]
@@ -93,8 +113,7 @@ async def test_a_deletion_lost_at_the_commit_is_not_repeated(storage, proxy):
 
 
 def sessions_of(storage):
-    runner = storage._parts().runner
-    return [runner._loop._jobs._session]
+    return [storage._parts().executor._session]
 
 
 async def test_a_server_that_stays_away_is_told_and_nothing_is_stored(storage, proxy):

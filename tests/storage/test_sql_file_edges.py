@@ -189,7 +189,7 @@ async def test_c100_a_watched_file_keeps_its_connections(storage, path):
     await storage.fetch_chat(*IDS)
     opened = []
     event.listen(
-        storage._parts().runner.engine, "connect", lambda *connected: opened.append(connected)
+        storage._parts().executor.engine, "connect", lambda *connected: opened.append(connected)
     )
     async with SqlChatStorage(f"sqlite:///{path}") as other:
         await other.save_chat_message(*IDS, user("two"))

@@ -20,8 +20,10 @@ from agent_memory import (
     StorageUnavailableError,
 )
 from agent_memory.errors import MessageTooLargeError
-from agent_memory.storage.sql import appends
-from agent_memory.storage.sql.sqlite import DriverConnection
+from agent_memory.storage._engine.append_plan import PendingSave
+from agent_memory.storage._engine.commit_queue import Bounds
+from agent_memory.storage.sql import appending
+from agent_memory.storage.sql.sqlite import SqliteConnection
 from agent_memory.storage.sql.statements import Statements
 
 
@@ -50,19 +52,21 @@ class Plug:
 
     def __init__(self, storage):
         self._pulled = threading.Event()
-        runner = storage._parts().runner
-        runner._submit(lambda _session: self._pulled.wait(30), None)
+        executor = storage._parts().executor
+        self._holding = asyncio.ensure_future(executor.run(lambda _session: self._pulled.wait(30)))
 
-    def __enter__(self):
+    async def __aenter__(self):
+        await asyncio.sleep(0)  # it is in the queue now
         return self
 
-    def __exit__(self, *_error):
+    async def __aexit__(self, *_error):
         self._pulled.set()
+        await self._holding
 
 
 async def gathered_behind_a_plug(storage, *saves):
     """Run saves so that all of them wait before the first is stored."""
-    with Plug(storage):
+    async with Plug(storage):
         tasks = [asyncio.ensure_future(one) for one in saves]
         for _ in range(20):
             await asyncio.sleep(0)  # each goes as far as it can: into the queue
@@ -140,12 +144,12 @@ async def test_two_new_messages_under_one_id_in_a_group(storage):
 
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyError("x")])
-async def test_c106_an_error_among_those_done_one_by_one_is_told_to_the_rest(
+async def test_c106_an_error_among_those_done_one_by_one_is_its_callers_alone(
     storage, monkeypatch, error
 ):
     """Whatever it is: nobody waits for ever, and who was told of no error is stored."""
     await save(storage, 1, user("first", id="known"))
-    parts, real, done = storage._parts(), appends.append_known, []
+    parts, real, done = storage._parts(), appending.append_known, []
 
     def third_fails(*arguments):
         done.append(arguments)
@@ -153,15 +157,13 @@ async def test_c106_an_error_among_those_done_one_by_one_is_told_to_the_rest(
             raise error
         return real(*arguments)
 
-    monkeypatch.setattr(appends, "append_known", third_fails)
+    monkeypatch.setattr(appending, "append_known", third_fails)
     messages = [user("first", id="known"), *map(user, ["one", "two", "three"])]
-    group = [pending(parts, 1, message) for message in messages]
-    await committed(parts, group)
-    assert all(one.reply.is_answered for one in group)
-    told = [await outcome_of(one.reply) for one in group]
-    assert [entry.content for log in told[:2] for entry in log.entries] == ["first", "one"]
-    assert [type(outcome) for outcome in told[2:]] == [type(error)] * 2
-    assert contents(await storage.fetch_chat(*chat(1))) == ["first", "one"]
+    told = await committed(parts, [pending(parts, 1, message) for message in messages])
+    assert told[2] is error
+    del told[2]
+    assert [entry.content for log in told for entry in log.entries] == ["first", "one", "three"]
+    assert contents(await storage.fetch_chat(*chat(1))) == ["first", "one", "three"]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyError("x")])
@@ -171,14 +173,12 @@ async def test_an_unexpected_error_in_a_group_is_told_to_all_of_it(storage, monk
     def fails(*_arguments):
         raise error
 
-    parts = storage._parts()
     await save(storage, 1, user("first"))
-    group = [pending(parts, number, user("lost")) for number in range(5)]
     with monkeypatch.context() as broken:
-        broken.setattr(appends.Appender, "_store", fails)
-        await committed(parts, group)
-    assert all(one.reply.is_answered for one in group)
-    told = [await outcome_of(one.reply) for one in group]
+        broken.setattr(appending.GroupAppender, "_store", fails)
+        told = await asyncio.gather(
+            *(save(storage, number, user("lost")) for number in range(5)), return_exceptions=True
+        )
     assert [type(outcome) for outcome in told] == [type(error)] * 5
     await save(storage, 1, user("second"))
     assert contents(await storage.fetch_chat(*chat(1))) == ["first", "second"]
@@ -189,19 +189,18 @@ async def test_a_group_that_a_lock_keeps_out_is_not_tried_one_by_one(tmp_path, m
     path = tmp_path / "chats.db"
     async with SqlChatStorage(f"sqlite:///{path}", timeout=0.1) as storage:
         await save(storage, 1, user("first"))
-        parts = storage._parts()
-        group = [pending(parts, number, user("lost")) for number in range(5)]
         tried = []
-        one_by_one = appends.Appender._commit_known
+        one_by_one = appending.GroupAppender._store_alone
         monkeypatch.setattr(
-            appends.Appender,
-            "_commit_known",
+            appending.GroupAppender,
+            "_store_alone",
             lambda *arguments: (tried.append(arguments), one_by_one(*arguments))[1],
         )
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            await committed(parts, group)
-        told = [await outcome_of(one.reply) for one in group]
+            told = await gathered_behind_a_plug(
+                storage, *(save(storage, number, user("lost")) for number in range(5))
+            )
         assert [type(outcome) for outcome in told] == [StorageUnavailableError] * 5
         assert tried == []
 
@@ -215,12 +214,12 @@ async def test_chats_are_locked_in_key_order(server, request):
         await save(storage, 9, user("warm"))
         group = [pending(parts, number, user("x")) for number in (4, 1, 3, 0, 2)]
         event.listen(
-            parts.runner.engine,
+            parts.executor.engine,
             "before_cursor_execute",
             lambda *arguments: given.extend(flat(arguments[3])),
         )
-        await committed(parts, group)
-        assert [len((await one.reply.wait()).entries) for one in group] == [1] * 5
+        stored = await committed(parts, group)
+        assert [len(log.entries) for log in stored] == [1] * 5
     sessions = [text for text in given if text.startswith("session ")]
     assert sessions[:5] == [f"session {number}" for number in range(5)]
 
@@ -237,21 +236,14 @@ def flat(parameters):
 
 def pending(parts, number, *messages):
     """What waits to be committed."""
-    append = parts.codec.encode(ChatKey(*chat(number)), messages)
-    return appends.PendingAppend(append, parts.appender)
+    key = ChatKey(*chat(number))
+    return PendingSave(key, messages, parts.codec.encode(key, messages))
 
 
 async def committed(parts, group):
-    """Have the store's engine commit a group, whatever comes of it."""
-    work = parts.runner._submit(lambda session: parts.appender.commit(session, group), None)
-    await work.wait()
-
-
-async def outcome_of(reply):
-    try:
-        return await reply.wait()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
-        return error
+    """Have the store's engine commit a group, and return the outcomes."""
+    executor = parts.executor
+    return await executor.run(lambda session: executor.appender.commit(session, group))
 
 
 REFUSALS = {
@@ -308,33 +300,14 @@ async def test_a_new_chat_that_is_refused_leaves_no_trace(storage):
     assert await ask(storage, "SELECT * FROM agent_memory_chats") == []
 
 
-async def test_large_groups_are_split(sqlite, monkeypatch):
+async def test_large_groups_are_split(sqlite):
     """A transaction does not grow without bound."""
-    monkeypatch.setattr(appends, "MAX_ROWS", 10)
+    sqlite._parts().executor._writer._bounds = Bounds(entries=10)
     with executed(sqlite) as texts:
         await gathered_behind_a_plug(
             sqlite, *(save(sqlite, n, *(user() for _ in range(4))) for n in range(10))
         )
         assert texts.count("COMMIT") == 5  # two batches of four messages in each
-
-
-def test_groups_are_bounded_by_rows_and_characters():
-    """A group ends before it would be too large, and an append is never split."""
-
-    class Waiting:
-        def __init__(self, rows, size):
-            self.append = self
-            self.rows, self.size = [None] * rows, size
-
-    big, small = Waiting(1, appends.MAX_CHARACTERS + 1), Waiting(1, 1)
-    many = Waiting(appends.MAX_ROWS, 1)
-    for waiting, lengths in [
-        ([], []),
-        ([small, small, small], [3]),
-        ([big, small, big], [1, 1, 1]),
-        ([small, many, small], [1, 1, 1]),
-    ]:
-        assert [len(group) for group in appends.groups(waiting)] == lengths
 
 
 async def test_a_lone_save_does_not_wait(sqlite):
@@ -356,12 +329,12 @@ async def test_there_is_no_look_up_before_a_fresh_save(storage):
 
 
 async def test_engines_that_return_nothing_from_inserts(mariadb_url, monkeypatch):
-    """MySQL has no RETURNING: heads are read after they are raised, in the same transaction."""
+    """MySQL has no RETURNING: chats are read after they are raised, in the same transaction."""
     made = Statements.__init__
 
     def without_returning(self, tables, dialect):
         made(self, tables, dialect)
-        self.returns_heads = False
+        self._returns_rows = False
 
     monkeypatch.setattr(Statements, "__init__", without_returning)
     async with SqlChatStorage(mariadb_url) as storage:
@@ -380,6 +353,14 @@ async def test_a_long_batch_that_overlaps_is_looked_up_in_pieces(storage):
     stored = await save(storage, 0, *messages)
     assert [message.position for message in stored] == list(range(1, 1_301))
     assert await storage.fetch_chat(*chat(0)) == messages
+
+
+async def test_a_known_batch_that_grows_takes_new_positions(storage):
+    """What follows it comes after what it added."""
+    await save(storage, 0, user("one", id="m1"))
+    grown = await save(storage, 0, user("one", id="m1"), user("two", id="m2"))
+    (after,) = await save(storage, 0, user("three"))
+    assert [message.position for message in [*grown, after]] == [1, 2, 3]
 
 
 async def test_positions_of_a_repeated_batch_are_those_of_old(storage):
@@ -431,8 +412,8 @@ async def test_c08_sqlites_limit_is_told(sqlite):
 
 async def test_a_small_read_is_made_beside_the_saves(sqlite, monkeypatch):
     """In the writer's thread if that is idle, up to a bound of bytes; else in the reader's."""
-    threads, runner = [], sqlite._parts().runner
-    real = DriverConnection.exec_driver_sql
+    threads, executor = [], sqlite._parts().executor
+    real = SqliteConnection.exec_driver_sql
 
     def noting(self, statement, parameters=(), /):
         if statement.startswith("SELECT"):
@@ -441,12 +422,12 @@ async def test_a_small_read_is_made_beside_the_saves(sqlite, monkeypatch):
 
     async def fetch(count):
         # It answers a save before it has looked for the next.
-        while not runner._writer.is_idle:  # noqa: ASYNC110  (a thread, which sets no event)
+        while not executor._writer.is_idle:  # noqa: ASYNC110  (a thread, which sets no event)
             await asyncio.sleep(0)
         threads.clear()
         return [message.id for message in await sqlite.fetch_chat(*chat(0), count)]
 
-    monkeypatch.setattr(DriverConnection, "exec_driver_sql", noting)
+    monkeypatch.setattr(SqliteConnection, "exec_driver_sql", noting)
     await save(sqlite, 0, *(user("x" * 1_000, id=f"m{n}") for n in range(100)))
     assert await fetch(64) == [f"m{n}" for n in range(36, 100)]
     assert threads == ["agent-memory-sql-writer"]
@@ -462,5 +443,5 @@ async def test_a_small_read_is_made_beside_the_saves(sqlite, monkeypatch):
 async def test_a_read_does_not_wait_for_a_busy_writer(sqlite):
     """While saves wait, everything is read on the other connection."""
     await save(sqlite, 0, user("here"))
-    with Plug(sqlite):
+    async with Plug(sqlite):
         assert contents(await sqlite.fetch_chat(*chat(0), 20)) == ["here"]

@@ -8,7 +8,7 @@ import pytest
 from sql_tools import IDS, contents, user
 
 from agent_memory import SqlChatStorage, StorageUnavailableError
-from agent_memory.storage.sql.sqlite import DriverConnection
+from agent_memory.storage.sql.sqlite import SqliteConnection
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def test_a_connection_that_was_given_up_is_opened_anew(storage, how):
         raise TimeoutError
 
     with pytest.raises(StorageUnavailableError):
-        await getattr(storage._parts().runner, how)(work)
+        await getattr(storage._parts().executor, how)(work)
     assert await small_read(storage) == ["before"]
     assert contents(await storage.fetch_chat(*IDS)) == ["before"]
     await storage.save_chat_message(*IDS, user("after"))
@@ -57,7 +57,7 @@ async def test_what_could_not_be_rolled_back_is_not_read(storage, monkeypatch):
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(DriverConnection, "rollback", fail)
+        patch.setattr(SqliteConnection, "rollback", fail)
         with pytest.raises(ZeroDivisionError):
             await storage._write(work)
     assert await small_read(storage) == ["before"]
@@ -118,9 +118,9 @@ async def test_c109_text_is_erased_after_the_connection_was_opened_anew(path):
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM agent_memory_entries").fetchone()
         await storage.delete_chat(*IDS)
-        writer = storage._parts().runner._writer
-        await writer.submit(lambda session: session._give_up()).wait()
-        assert writer.is_erasing
+        executor = storage._parts().executor
+        await executor.run(lambda session: session._give_up())
+        assert executor._writing.is_erasing
         other.execute("COMMIT")
         other.close()
         await storage._erase_deleted()

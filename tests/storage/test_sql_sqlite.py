@@ -23,7 +23,7 @@ from agent_memory import (
     StorageUnavailableError,
 )
 from agent_memory.errors import CorruptedRecordError, StorageClosedError
-from agent_memory.storage.sql.sqlite import DriverConnection
+from agent_memory.storage.sql.sqlite import SqliteConnection, SqliteSession
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ async def test_c26_a_full_disk_stores_nothing(storage):
                 driver = connection.connection.driver_connection
                 return driver.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 
-        runner = storage._parts().runner
-        await runner._submit(limit, None).wait()
+        executor = storage._parts().executor
+        await executor.run(limit)
 
     await allow(1)  # SQLite takes what the file has already
     with pytest.raises(StorageUnavailableError, match="full") as caught:
@@ -192,14 +192,30 @@ async def test_a_save_after_closing_is_refused(path):
     """A closed store stays closed, and its threads have ended."""
     storage = SqlChatStorage(f"sqlite:///{path}")
     await storage.save_chat_message(*IDS, user())
-    runner = storage._parts().runner
+    executor = storage._parts().executor
     await storage.aclose()
     with pytest.raises(StorageClosedError):
         await storage.save_chat_message(*IDS, user())
     with pytest.raises(StorageClosedError):
         await storage.migrate()
     with pytest.raises(StorageClosedError):
-        runner._submit(lambda _session: None, None)
+        await executor.run(lambda _session: None)
+
+
+async def test_the_writers_connection_is_closed_last(path, monkeypatch):
+    """SQLite moves its log into the database when the last of two connections is closed."""
+    closed, real = [], SqliteSession.close
+
+    def noting(self):
+        closed.append(threading.current_thread().name)
+        real(self)
+
+    storage = SqlChatStorage(f"sqlite:///{path}")
+    await storage.save_chat_message(*IDS, user())
+    await storage.fetch_chat(*IDS)
+    monkeypatch.setattr(SqliteSession, "close", noting)
+    await storage.aclose()
+    assert closed == ["agent-memory-sql-reader", "agent-memory-sql-writer"]
 
 
 async def test_closing_drains_what_is_queued(path):
@@ -319,7 +335,7 @@ async def test_a_closed_store_is_one_whole_file(tmp_path):
 async def test_a_failed_insert_leaves_no_transaction_open(storage, monkeypatch):
     """The driver's transaction is rolled back: what comes next stores nothing of it."""
     await storage.save_chat_messages(*IDS, [user(f"{n}", id=f"old-{n}") for n in range(4)])
-    real, inserts = DriverConnection.exec_driver_sql, []
+    real, inserts = SqliteConnection.exec_driver_sql, []
 
     def failing(self, statement, parameters=(), /):
         if statement.startswith("INSERT"):
@@ -329,7 +345,7 @@ async def test_a_failed_insert_leaves_no_transaction_open(storage, monkeypatch):
         return real(self, statement, parameters)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DriverConnection, "exec_driver_sql", failing)
+        patch.setattr(SqliteConnection, "exec_driver_sql", failing)
         with pytest.raises(StorageError) as caught:
             await storage.save_chat_message(*IDS, user("lost", id="lost"))
     assert caught.value.stored is False

@@ -1,31 +1,33 @@
-"""Appending: functions over an ``Executor``, inside a transaction."""
+"""Appending: a group of saves in one transaction, or each in one of its own."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, is_corrupted, same_payload
-from agent_memory.storage._engine.append_plan import conflict
-from agent_memory.storage.sql.entries import Append, RowCodec
-from agent_memory.storage.sql.statements import (
-    HEAD_NAMES,
-    HEAD_SIZES,
-    ID_SIZES,
-    Executor,
-    Place,
-    Row,
-    Statements,
-)
+from agent_memory.records import Entry, LogSlice, is_corrupted
+from agent_memory.storage._engine.append_plan import Outcome, PendingSave, append_plan
+from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, Row, StatementSet
+from agent_memory.storage.sql.entries import EntryRow, RowCodec
+from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kind_of
+from agent_memory.storage.sql.session import Session
+from agent_memory.storage.sql.statements import Statements
+
+MAX_CHARACTERS: Final = 4_000_000
+"""Where a group ends: a transaction should not grow without bound, and callers wait for it."""
+
+_UNAVAILABLE: Final = (Failure.LOST, Failure.BUSY, Failure.CONTENDED)
+
+Save: TypeAlias = PendingSave[EntryRow]
 
 
 @attrs.define(eq=False)
-class Head:
+class ChatRow:
     """A chat's row: its number, its floor and the position of its newest entry."""
 
     number: int
@@ -38,138 +40,164 @@ def now() -> int:
     return time.time_ns() // 1_000
 
 
+@attrs.frozen
+class GroupAppender:
+    """Commits groups of saves for one store.
+
+    Args:
+        statements: for engines that take a few of them in a transaction.
+        codec: decodes what is known already.
+        at_once: appends a group in one statement, where the engine can.
+    """
+
+    statements: Statements
+    codec: RowCodec
+    at_once: Callable[[AnyConnection, Sequence[Save]], list[LogSlice]] | None
+
+    def commit(self, session: Session, saves: Sequence[Save]) -> Sequence[Outcome]:
+        """Store a group in one transaction and return what each save is answered.
+
+        When a row of the group is refused, say because an id is known already, each save is
+        done again in a transaction of its own, so that one caller's trouble is nobody else's.
+
+        Raises:
+            TransactionFailedError: the database is not available, for any of them.
+        """
+        try:
+            return self._store(session, saves)
+        except TransactionFailedError as error:
+            if kind_of(error.error) in _UNAVAILABLE:
+                raise
+        return [self._store_alone(session, save) for save in saves]
+
+    def _store(self, session: Session, saves: Sequence[Save]) -> list[LogSlice]:
+        at_once = self.at_once
+        if at_once is not None and sum(save.size for save in saves) <= MAX_CHARACTERS:
+            return session.single(lambda connection: at_once(connection, saves))
+        return session.transact(
+            lambda connection: append_group(connection, self.statements, saves),
+            repeatable=True,
+        )
+
+    def _store_alone(self, session: Session, save: Save) -> Outcome:
+        try:
+            return session.transact(
+                lambda connection: append_known(connection, self.statements, self.codec, save),
+                repeatable=True,
+            )
+        except TransactionFailedError as error:
+            return error.translated(save.key)
+        except Exception as error:  # noqa: BLE001 - this save's own; the others go on
+            return error
+
+
 def append_group(
-    connection: Executor, statements: Statements, appends: Sequence[Append]
+    connection: AnyConnection, statements: Statements, saves: Sequence[Save]
 ) -> list[LogSlice]:
-    """Append several batches, none of whose ids is known.
+    """Append several saves, none of whose ids is known.
 
     There is no look-up: the unique index refuses a known id, and with it the whole transaction.
 
     Returns:
-        What each append stored, in the order given.
+        What each save stored, in the order given.
     """
-    counts = counted(appends)
-    heads = raise_last(connection, statements, counts)
+    group = Group(statements, saves)
+    chats = raise_last(connection, statements, group.counts)
     rows: list[Row] = []
     stored: list[LogSlice] = []
-    for part, part_rows in placed(appends, heads, counts):
+    for part, part_rows in group.placed(chats):
         stored.append(part)
         rows += part_rows
     statements.add_entry.run(connection, rows)
     return stored
 
 
-def counted(appends: Sequence[Append]) -> dict[Place, int]:
-    """Count the entries of each chat in a group."""
-    counts: dict[Place, int] = {}
-    for append in appends:
-        counts[append.place] = counts.get(append.place, 0) + len(append.rows)
-    return counts
+class Group:
+    """Saves of one transaction, and how many entries each of their chats gets.
 
-
-def placed(
-    appends: Sequence[Append], heads: Mapping[Place, Head], counts: Mapping[Place, int]
-) -> Iterator[tuple[LogSlice, list[Row]]]:
-    """Give each append of a group its positions, in the order of the group.
-
-    Args:
-        appends: the group.
-        heads: the chats' heads, raised already.
-        counts: by how much each was raised.
-
-    Yields:
-        What the append stores, and its rows.
+    Attributes:
+        saves: each with its key as the engine keeps it.
+        counts: the number of new entries of each chat.
     """
-    used = {place: head.last - counts[place] for place, head in heads.items()}
-    for append in appends:
-        place, agent_id = append.place, append.key.agent_id
-        head, position = heads[place], used[place]
-        entries: list[Entry] = []
-        rows: list[Row] = []
-        for entry, row in zip(append.entries, append.rows, strict=True):
-            position += 1
-            rows.append((head.number, position, *row))
-            entries.append(entry.placed(position, agent_id))
-        used[place] = position
-        yield LogSlice(entries, head.floor), rows
+
+    def __init__(self, statements: StatementSet, saves: Sequence[Save]) -> None:
+        self.saves = [(save, statements.key_tuple(save.key)) for save in saves]
+        self.counts: dict[KeyValues, int] = {}
+        for save, chat in self.saves:
+            self.counts[chat] = self.counts.get(chat, 0) + len(save.entries)
+
+    def placed(self, chats: Mapping[KeyValues, ChatRow]) -> Iterator[tuple[LogSlice, list[Row]]]:
+        """Give each save its positions, in the order of the group.
+
+        Args:
+            chats: the chats' rows, whose last position has been raised already.
+
+        Yields:
+            What the save stores, and its rows.
+        """
+        used = {chat: row.last - self.counts[chat] for chat, row in chats.items()}
+        for save, chat in self.saves:
+            row, position, agent_id = chats[chat], used[chat], save.key.agent_id
+            entries: list[Entry] = []
+            rows: list[Row] = []
+            for entry, encoded in zip(save.entries, save.encoded, strict=True):
+                position += 1
+                rows.append((row.number, position, *encoded))
+                entries.append(entry.placed(position, agent_id))
+            used[chat] = position
+            yield LogSlice(entries, row.floor), rows
 
 
 def append_known(
-    connection: Executor, statements: Statements, codec: RowCodec, append: Append
+    connection: AnyConnection, statements: Statements, codec: RowCodec, save: Save
 ) -> LogSlice:
-    """Append one batch, some of whose ids may be known already.
+    """Append one save, some of whose ids may be known already.
 
     Raises:
         StorageConflictError: an id is known with another payload.
     """
-    key = append.key
-    head = raise_last(connection, statements, {append.place: 0})[append.place]
-    known = _known(connection, statements, codec, head.number, append)
-    position = head.last
-    rows: list[Row] = []
-    for entry, row in zip(append.entries, append.rows, strict=True):
-        if entry.id not in known:
-            position += 1
-            rows.append((head.number, position, *row))
-            known[entry.id] = entry.placed(position, key.agent_id)
-        elif not same_payload(known[entry.id], entry):
-            raise conflict(key, entry.id)
-    if rows:
-        last = {"chat": head.number, "value": position, "now": now()}
+    chat = statements.key_tuple(save.key)
+    row = raise_last(connection, statements, {chat: 0})[chat]
+    known = _known(connection, statements, codec, row.number, save)
+    plan = append_plan(save.key, row.last, row.floor, [save], lambda entry: known.get(entry.id))
+    (outcome,) = plan.outcomes
+    if isinstance(outcome, Exception):
+        raise outcome
+    if plan.last > row.last:
+        last = {"chat": row.number, "value": plan.last, "now": now()}
         statements.set_last.run(connection, last)
+        rows: list[Row] = [(row.number, entry.position, *encoded) for entry, encoded in plan.added]
         statements.add_entry.run(connection, rows)
-    return LogSlice([known[entry.id] for entry in append.entries], head.floor)
+    return outcome
 
 
 def raise_last(
-    connection: Executor, statements: Statements, counts: Mapping[Place, int]
-) -> dict[Place, Head]:
+    connection: AnyConnection, statements: Statements, counts: Mapping[KeyValues, int]
+) -> dict[KeyValues, ChatRow]:
     """Lock chats and raise their last positions, making the chats that are new.
 
     Args:
         counts: by how much each is raised.
 
     Returns:
-        Their heads afterwards.
+        Their rows afterwards.
     """
-    heads: dict[Place, Head] = {}
-    values: dict[str, Any] = {"now": now()}
     # In key order, so that two transactions never wait for each other.
-    for places in _chunks(sorted(counts), HEAD_SIZES):
-        for (user_id, session_id, agent_id, last), place in zip(HEAD_NAMES, places, strict=False):
-            values[user_id], values[session_id], values[agent_id] = place
-            values[last] = counts[place]
-        for user_id, session_id, agent_id, *head in _raise(
-            connection, statements, len(places), values
-        ):
-            heads[user_id, session_id, agent_id] = Head(*head)
-    return heads
-
-
-def _raise(
-    connection: Executor, statements: Statements, count: int, values: Mapping[str, Any]
-) -> Sequence[Row]:
-    raising = statements.heads(count)
-    if statements.returns_heads:
-        return raising.rows(connection, values)
-    raising.run(connection, values)
-    return statements.read_heads(count).rows(connection, values)
+    chats = [(*chat, counts[chat]) for chat in sorted(counts)]
+    return {
+        (user_id, session_id, agent_id): ChatRow(*row)
+        for user_id, session_id, agent_id, *row in statements.raise_last(connection, chats, now())
+    }
 
 
 def _known(
-    connection: Executor, statements: Statements, codec: RowCodec, chat: int, append: Append
+    connection: AnyConnection, statements: Statements, codec: RowCodec, chat: int, save: Save
 ) -> dict[str, Entry]:
     known: dict[str, Entry] = {}
-    ids = [row_id for row_id, _note, _body in append.rows]
-    largest = ID_SIZES[-1]
-    for start in range(0, len(ids), largest):
-        chunk = ids[start : start + largest]
-        size = next(size for size in ID_SIZES if size >= len(chunk))
-        padded = chunk + chunk[-1:] * (size - len(chunk))
-        values = {"chat": chat, **{f"id_{i}": value for i, value in enumerate(padded)}}
-        for row_id, position, body in statements.known(size).rows(connection, values):
-            entry = codec.decode(body, chat, position, append.key.agent_id)
-            known[statements.id_text(row_id)] = _readable(append.key, entry)
+    ids = [row_id for row_id, _note, _body in save.encoded]
+    for row_id, position, body in statements.known(connection, chat, ids):
+        entry = codec.decode(body, chat, position, save.key.agent_id)
+        known[statements.id_text(row_id)] = _readable(save.key, entry)
     return known
 
 
@@ -183,11 +211,3 @@ def _readable(key: ChatKey, entry: Entry) -> Entry:
         key=key,
         location=location,
     )
-
-
-def _chunks(keys: Sequence[Place], sizes: Sequence[int]) -> Iterator[Sequence[Place]]:
-    start = 0
-    while start < len(keys):
-        size = next(size for size in sizes if size <= len(keys) - start)
-        yield keys[start : start + size]
-        start += size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -12,29 +12,14 @@ from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note, corrupted_note
 from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
-from agent_memory.storage.sql.statements import Place, StatementSet
+from agent_memory.storage.sql.compiled import StatementSet
 
 _log = logging.getLogger(__name__)
 _WARNED_AT_MOST: Final = 1_000  # rows remembered as warned of, so that each is told of once
 
 
-@attrs.define(eq=False)
-class Append:
-    """One append, encoded.
-
-    Attributes:
-        key: which chat.
-        place: the same as the engine keeps it.
-        entries: what is appended.
-        rows: of each entry: id, note, body, as the table has them behind chat and position.
-        size: characters in all bodies.
-    """
-
-    key: ChatKey
-    place: Place
-    entries: Sequence[Entry]
-    rows: Sequence[tuple[Any, int, str]]
-    size: int
+EntryRow: TypeAlias = tuple[Any, int, str]
+"""An entry as the table has it behind chat and position: id, whether it is a note, body."""
 
 
 @attrs.frozen
@@ -50,17 +35,15 @@ class RowCodec:
     max_bytes: int
     _warned: set[str] = attrs.field(factory=set[str], init=False)
 
-    def encode(self, key: ChatKey, entries: Sequence[Entry]) -> Append:
-        """Encode an append.
+    def encode(self, key: ChatKey, entries: Sequence[Entry]) -> list[EntryRow]:
+        """Encode entries.
 
         Raises:
             MessageTooLargeError: an entry is larger than the engine takes.
         """
-        rows = [self._row(key, entry) for entry in entries]
-        size = sum(len(body) for _id, _note, body in rows)
-        return Append(key, self.statements.place(key), entries, rows, size)
+        return [self._row(key, entry) for entry in entries]
 
-    def _row(self, key: ChatKey, entry: Entry) -> tuple[Any, int, str]:
+    def _row(self, key: ChatKey, entry: Entry) -> EntryRow:
         body = encode_entry(entry)
         # At most four bytes a character, and MySQL's escapes double some of them.
         if len(body) * 8 > self.max_bytes:

@@ -8,10 +8,9 @@ from typing import Any, Final
 from sqlalchemy import Dialect, text
 
 from agent_memory.records import LogSlice
-from agent_memory.storage.sql.appending import Head, counted, now, placed
-from agent_memory.storage.sql.entries import Append
+from agent_memory.storage.sql.appending import ChatRow, Group, Save, now
+from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, StatementSet
 from agent_memory.storage.sql.schema import Tables
-from agent_memory.storage.sql.statements import Executor, Place, StatementSet
 
 # Arrays, so that one text serves groups of any size. The rows come in key order and are locked
 # in that order. What a statement cannot finish it undoes, so that it needs no transaction.
@@ -60,7 +59,7 @@ SELECT number, floor, last FROM head
 """
 
 
-class AtOnce(StatementSet):
+class PostgresAppend(StatementSet):
     """Appends groups in one statement; see :class:`StatementSet` for the arguments."""
 
     def __init__(self, tables: Tables, dialect: Dialect) -> None:
@@ -73,43 +72,42 @@ class AtOnce(StatementSet):
         )
         self._statement, self._for_one = compiled
 
-    def append(self, connection: Executor, appends: Sequence[Append]) -> list[LogSlice]:
+    def append(self, connection: AnyConnection, saves: Sequence[Save]) -> list[LogSlice]:
         """Do what ``append_group`` does; `connection` is in autocommit mode."""
-        counts = counted(appends)
-        if len(appends) == 1 and len(appends[0].rows) == 1:
-            heads = self._append_one(connection, appends[0])
-            return [stored for stored, _rows in placed(appends, heads, counts)]
-        values = {**_chat_values(counts), **_entry_values(appends, counts), "now": now()}
-        rows = self._statement.rows(connection, values)
-        heads = {(row[0], row[1], row[2]): Head(*row[3:]) for row in rows}
-        return [stored for stored, _rows in placed(appends, heads, counts)]
+        group = Group(self, saves)
+        if len(saves) == 1 and len(saves[0].encoded) == 1:
+            chats = self._append_one(connection, saves[0])
+        else:
+            values = {**_chat_values(group), **_entry_values(group), "now": now()}
+            rows = self._statement.rows(connection, values)
+            chats = {(row[0], row[1], row[2]): ChatRow(*row[3:]) for row in rows}
+        return [stored for stored, _rows in group.placed(chats)]
 
-    def _append_one(self, connection: Executor, append: Append) -> dict[Place, Head]:
-        ((entry_id, note, body),) = append.rows
-        values = self.key_values(append.key)
+    def _append_one(self, connection: AnyConnection, save: Save) -> dict[KeyValues, ChatRow]:
+        ((entry_id, note, body),) = save.encoded
+        values = self.key_values(save.key)
         values.update({"id": entry_id, "note": note, "body": body, "now": now()})
-        (head,) = self._for_one.rows(connection, values)
-        return {append.place: Head(*head)}
+        (row,) = self._for_one.rows(connection, values)
+        return {self.key_tuple(save.key): ChatRow(*row)}
 
 
-def _chat_values(counts: dict[Place, int]) -> dict[str, list[Any]]:
-    places = sorted(counts)
+def _chat_values(group: Group) -> dict[str, list[Any]]:
+    chats = sorted(group.counts)
     return {
-        "user_ids": [place[0] for place in places],
-        "session_ids": [place[1] for place in places],
-        "agent_ids": [place[2] for place in places],
-        "counts": [counts[place] for place in places],
+        "user_ids": [chat[0] for chat in chats],
+        "session_ids": [chat[1] for chat in chats],
+        "agent_ids": [chat[2] for chat in chats],
+        "counts": [group.counts[chat] for chat in chats],
     }
 
 
-def _entry_values(appends: Sequence[Append], counts: dict[Place, int]) -> dict[str, list[Any]]:
-    left = dict(counts)  # how many entries of a chat are still to come: how far it is to `last`
+def _entry_values(group: Group) -> dict[str, list[Any]]:
+    left = dict(group.counts)  # how many of a chat are still to come: how far it is to `last`
     columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
-    for append in appends:
-        place = append.place
-        for row in append.rows:
-            left[place] -= 1
-            for column, value in zip(columns, (*place, left[place], *row), strict=True):
+    for save, chat in group.saves:
+        for row in save.encoded:
+            left[chat] -= 1
+            for column, value in zip(columns, (*chat, left[chat], *row), strict=True):
                 column.append(value)
     names = ("entry_user_ids", "entry_session_ids", "entry_agent_ids", "backs")
     return dict(zip((*names, "ids", "notes", "bodies"), columns, strict=True))

@@ -1,4 +1,4 @@
-"""Reading, listing, forgetting and summary records: functions over an ``Executor``."""
+"""Reading, listing, forgetting and summary records: functions of a connection."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, LogSlice
-from agent_memory.storage.sql.appending import Head, now
+from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.storage.codec import decode_record, encode_record
+from agent_memory.storage.sql.appending import ChatRow, now
+from agent_memory.storage.sql.compiled import AnyConnection, Row
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.schema import KEY_COLUMNS
-from agent_memory.storage.sql.statements import Executor, Row, Statements
+from agent_memory.storage.sql.statements import Statements
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def read(
-    connection: Executor,
+    connection: AnyConnection,
     statements: Statements,
     key: ChatKey,
     *,
@@ -38,7 +41,7 @@ def read(
 
 
 def read_newest(
-    connection: Executor,
+    connection: AnyConnection,
     statements: Statements,
     codec: RowCodec,
     key: ChatKey,
@@ -64,7 +67,7 @@ def log_slice(rows: Sequence[Row], codec: RowCodec, key: ChatKey) -> LogSlice:
 
 
 def read_session(
-    connection: Executor, statements: Statements, user_id: str, session_id: str
+    connection: AnyConnection, statements: Statements, user_id: str, session_id: str
 ) -> Sequence[Row]:
     """Read the log of every chat of a session, in one statement; see :func:`session_slices`."""
     values = {
@@ -92,7 +95,7 @@ def session_slices(
 
 
 def list_page(
-    connection: Executor,
+    connection: AnyConnection,
     statements: Statements,
     scope: Sequence[str],
     after: ChatKey | None,
@@ -128,35 +131,90 @@ def _datetime(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND
 
 
-def lock(connection: Executor, statements: Statements, key: ChatKey) -> Head | None:
-    """Lock a chat for the transaction and return its head; None if there is no such chat."""
+def lock(connection: AnyConnection, statements: Statements, key: ChatKey) -> ChatRow | None:
+    """Lock a chat for the transaction and return its chat; None if there is no such chat."""
     row = statements.lock.row(connection, statements.key_values(key))
-    return None if row is None else Head(*row)
+    return None if row is None else ChatRow(*row)
 
 
-def forget(connection: Executor, statements: Statements, key: ChatKey, keep: int) -> int:
+def forget(connection: AnyConnection, statements: Statements, key: ChatKey, keep: int) -> int:
     """Raise the floor so that the newest `keep` messages live; return how many went."""
-    head = lock(connection, statements, key)
-    floor = None if head is None else _new_floor(connection, statements, head, keep)
-    if head is None or floor is None or floor <= head.floor:
+    chat = lock(connection, statements, key)
+    floor = None if chat is None else _new_floor(connection, statements, chat, keep)
+    if chat is None or floor is None or floor <= chat.floor:
         return 0
-    gone = {"chat": head.number, "position": floor}
+    gone = {"chat": chat.number, "position": floor}
     counted = statements.count_messages.row(connection, gone)
     statements.drop_entries.run(connection, gone)
-    statements.set_floor.run(connection, {"chat": head.number, "value": floor, "now": now()})
-    statements.records.drop.run(connection, {"chat": head.number})
+    statements.set_floor.run(connection, {"chat": chat.number, "value": floor, "now": now()})
+    statements.records.drop.run(connection, {"chat": chat.number})
     return 0 if counted is None else int(counted[0])
 
 
-def _new_floor(connection: Executor, statements: Statements, head: Head, keep: int) -> int | None:
+def _new_floor(
+    connection: AnyConnection, statements: Statements, chat: ChatRow, keep: int
+) -> int | None:
     if keep == 0:
-        return head.last
-    values = {"chat": head.number, "skip": keep - 1}
+        return chat.last
+    values = {"chat": chat.number, "skip": keep - 1}
     oldest = statements.oldest_kept.row(connection, values)
     return None if oldest is None else int(oldest[0]) - 1
 
 
-def purge(connection: Executor, statements: Statements, older_than: timedelta) -> int:
+def purge(connection: AnyConnection, statements: Statements, older_than: timedelta) -> int:
     """Remove the heads of chats that hold nothing, untouched for so long; return how many."""
     before = now() - older_than // _MICROSECOND
     return statements.purge.run(connection, {"before": before})
+
+
+def put_record(
+    connection: AnyConnection,
+    statements: Statements,
+    key: ChatKey,
+    record: SummaryRecord,
+    replaces: str | None,
+) -> bool:
+    """Store a record if its predecessor is the newest; see ``SummaryStore.save_summary``."""
+    chat = lock(connection, statements, key)
+    if chat is None or not record.fits(chat.floor, chat.last):
+        return False
+    records = statements.records
+    newest_row = records.newest.row(connection, {"chat": chat.number})
+    number, newest = (
+        (0, None) if newest_row is None else (newest_row[0], statements.id_text(newest_row[1]))
+    )
+    if newest == record.id or newest != replaces:
+        return newest == record.id
+    body = encode_record(record)
+    row = (chat.number, number + 1, statements.id_value(record.id), body)
+    records.add.run(connection, [row])
+    return True
+
+
+def read_records(
+    connection: AnyConnection, statements: Statements, key: ChatKey, *, newest_only: bool
+) -> list[SummaryRecord | CorruptedRecordError]:
+    """Read records, oldest first; an error in place of one that cannot be read.
+
+    The error's `record_id` is what a record names that replaces the newest one, unless a newer
+    version wrote that.
+    """
+    records = statements.records
+    reading = records.load if newest_only else records.list
+    found: list[SummaryRecord | CorruptedRecordError] = []
+    for chat, number, body in reading.rows(connection, statements.key_values(key)):
+        location = f"table {statements.tables.records.fullname}, chat {chat}, number {number}"
+        try:
+            found.append(decode_record(body, key.agent_id, location=location))
+        except CorruptedRecordError as error:
+            newest = records.newest.row(connection, {"chat": chat})
+            if newest is not None and newest[0] == number and not error.is_newer:
+                error.record_id = statements.id_text(newest[1])
+            found.append(error)
+    return found
+
+
+def drop_records(connection: AnyConnection, statements: Statements, key: ChatKey) -> int:
+    """Remove all records of a chat and return how many there were."""
+    chat = lock(connection, statements, key)
+    return 0 if chat is None else statements.records.drop.run(connection, {"chat": chat.number})

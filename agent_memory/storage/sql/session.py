@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection, Engine
 
 from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
     Failure,
@@ -18,7 +19,6 @@ from agent_memory.storage.sql.errors import (
     is_rolled_back,
     kind_of,
 )
-from agent_memory.storage.sql.statements import Executor
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Session:
         self._patience = patience
 
     def transact(
-        self, work: Callable[[Executor], T], *, repeatable: bool, erases: bool = False
+        self, work: Callable[[AnyConnection], T], *, repeatable: bool, erases: bool = False
     ) -> T:
         """Run `work` in a transaction and commit it.
 
@@ -92,7 +92,7 @@ class Session:
             wait: seconds to wait for readers.
         """
 
-    def single(self, work: Callable[[Executor], T]) -> T:
+    def single(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work`, one statement that commits itself, and which may be run again.
 
         Raises:
@@ -107,7 +107,7 @@ class Session:
 
         return self._persist(self._autocommit, once, repeatable=True)
 
-    def read(self, work: Callable[[Executor], T]) -> T:
+    def read(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
 
         Raises:
@@ -151,6 +151,14 @@ class Session:
                 raise TransactionFailedError(error, stored=stored) from error
             self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
         raise AssertionError("unreachable")
+
+    def idle(self) -> float | None:
+        """Do what is due while nothing else is to do; return when to call it again, or None."""
+        return None
+
+    def finish(self) -> None:
+        """Do what is due at the end, and close the connection that was kept."""
+        self.close()
 
     def close(self) -> None:
         """Close the connection that was kept."""

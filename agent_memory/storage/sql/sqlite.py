@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
+from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
     DatabaseFileError,
@@ -24,7 +25,6 @@ from agent_memory.storage.sql.errors import (
     needs_reopening,
 )
 from agent_memory.storage.sql.session import CommitFailedError, Session, connected
-from agent_memory.storage.sql.statements import Executor
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ def _make_private(path: str) -> None:
         os.chmod(path, 0o600)  # noqa: PTH101 - as above; whatever the umask took away
 
 
-class DriverConnection:
+class SqliteConnection:
     """A SQLite connection of the driver's, as far as statements need one.
 
     Args:
@@ -180,7 +180,7 @@ class DriverConnection:
         self._connection.rollback()
 
 
-class DriverSession(Session):
+class SqliteSession(Session):
     """Runs functions on the driver's own connection to a SQLite database, in one thread.
 
     SQLAlchemy opens the connection and compiles the statements. What it adds to each execution
@@ -204,20 +204,20 @@ class DriverSession(Session):
     ) -> None:
         super().__init__(engine, time.sleep, begin=begin, keep=True, attempts=1, patience=patience)
         self._begin_statement = begin
-        self._driver: DriverConnection | None = None
+        self._driver: SqliteConnection | None = None
         self._file = file
         self._identity: Identity = ()
         self._is_writable = True
         self._erase_by = 0.0
-        self.close_other: Callable[[], Future[None]] | None = None
+        self.close_other: Callable[[], Future[None] | None] | None = None
         self._other_closes: Future[None] | None = None
 
     def transact(
-        self, work: Callable[[Executor], T], *, repeatable: bool, erases: bool = False
+        self, work: Callable[[AnyConnection], T], *, repeatable: bool, erases: bool = False
     ) -> T:
         """Run `work` in a transaction and commit it; see :meth:`Session.transact`."""
         stored: bool | None = False
-        driver: DriverConnection | None = None
+        driver: SqliteConnection | None = None
         try:
             driver = self._opened()
             driver.exec_driver_sql(self._begin_statement)
@@ -240,7 +240,7 @@ class DriverSession(Session):
             self._erase_later(erases=erases)
         return result
 
-    def read(self, work: Callable[[Executor], T]) -> T:
+    def read(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
         if self._driver and self._file and self._file.is_another(self._identity):
             # Not told: nothing was acknowledged here. What is saved in a file that was put back
@@ -255,7 +255,7 @@ class DriverSession(Session):
             if not self._is_writable:
                 self.close()
 
-    def single(self, work: Callable[[Executor], T]) -> T:
+    def single(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work` in a transaction: SQLite has no use for statements that commit themselves."""
         return self.transact(work, repeatable=True)
 
@@ -283,6 +283,17 @@ class DriverSession(Session):
         finally:
             if not self._is_writable:
                 self.close()
+
+    def idle(self) -> float | None:
+        """Erase what a reader kept in the log, every now and then."""
+        if self.is_erasing and time.monotonic() > self._erase_by:
+            self.erase_from_log(wait=0)
+        return ERASING_EVERY if self.is_erasing else None
+
+    def finish(self) -> None:
+        """Erase what is still in the log, and close the connection."""
+        self.erase_from_log(wait=0)  # closing does not, if other processes go on
+        self.close()
 
     def _empty_log(self, wait: float) -> bool:
         run = self._opened().exec_driver_sql
@@ -315,11 +326,11 @@ class DriverSession(Session):
             if not self._is_writable:
                 self.close()
 
-    def _opened(self) -> DriverConnection:
+    def _opened(self) -> SqliteConnection:
         if self._driver is None:
             if self._kept is None:
                 self._kept = self._opened_anew()
-            self._driver = DriverConnection(cast("Any", self._kept.connection.driver_connection))
+            self._driver = SqliteConnection(cast("Any", self._kept.connection.driver_connection))
         return self._driver
 
     def _opened_anew(self) -> Connection:
@@ -349,7 +360,7 @@ class DriverSession(Session):
         if self.close_other is not None:
             self._other_closes = self.close_other()
 
-    def _undo(self, driver: DriverConnection | None) -> None:
+    def _undo(self, driver: SqliteConnection | None) -> None:
         if driver is not None:
             try:
                 driver.rollback()

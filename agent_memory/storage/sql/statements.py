@@ -1,17 +1,11 @@
-"""Every statement the store sends, compiled once per engine.
-
-Core writes each statement in the engine's dialect once; it is then run as text, because Core's
-per-execution cost would dominate a lone save.
-"""
+"""Every statement the store sends, compiled once per engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
-from operator import itemgetter
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
-import attrs
 from sqlalchemy import (
     ColumnElement,
     Dialect,
@@ -21,7 +15,6 @@ from sqlalchemy import (
     delete,
     desc,
     func,
-    insert,
     literal_column,
     or_,
     select,
@@ -30,163 +23,16 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.sql.compiler import SQLCompiler
 
-from agent_memory.messages import ChatKey
-from agent_memory.storage.sql.schema import FAMILIES, KEY_COLUMNS, Tables
-
-Values: TypeAlias = Mapping[str, Any]
-"""What a statement is run with, by name."""
-
-Row: TypeAlias = Sequence[Any]
-
-Place: TypeAlias = tuple[Any, Any, Any]
-"""A chat's key as the engine keeps it; in the engine's order, which is that of the keys."""
-
-
-class Executor(Protocol):
-    """What statements are run on: a ``Connection``, or a driver's own that looks like one."""
-
-    def exec_driver_sql(self, statement: str, parameters: Any = ..., /) -> Any:
-        """Execute a text; `parameters` are a list for several rows. Gives the driver's cursor."""
-
-
-@attrs.frozen
-class Insertion:
-    """An ``INSERT`` of rows whose values come in the order of the table's columns.
-
-    Attributes:
-        text: in the driver's dialect and parameter style.
-        names: of the columns, where the driver takes values by name; else None.
-    """
-
-    text: str
-    names: tuple[str, ...] | None
-
-    def run(self, connection: Executor, rows: list[Row]) -> None:
-        """Insert rows, at least one."""
-        names = self.names
-        given: list[Any] = (
-            list(rows) if names is None else [dict(zip(names, row, strict=True)) for row in rows]
-        )
-        connection.exec_driver_sql(self.text, given if len(given) > 1 else given[0])
-
-
-@attrs.frozen
-class Statement:
-    """One statement as the driver takes it.
-
-    Attributes:
-        text: in the driver's dialect and parameter style.
-        arrange: turns values by name into what the driver takes.
-    """
-
-    text: str
-    arrange: Callable[[Values], Any]
-
-    def run(self, connection: Executor, values: Values) -> int:
-        """Execute it and return how many rows it changed."""
-        changed: int = connection.exec_driver_sql(self.text, self.arrange(values)).rowcount
-        return changed
-
-    def rows(self, connection: Executor, values: Values) -> Sequence[Row]:
-        """Execute it and return all rows."""
-        found: Sequence[Row] = connection.exec_driver_sql(
-            self.text, self.arrange(values)
-        ).fetchall()
-        return found
-
-    def few_rows(
-        self, connection: Executor, values: Values, characters: int
-    ) -> Sequence[Row] | None:
-        """Execute it and return all rows; None if their last columns hold more `characters`."""
-        rows: list[Row] = []
-        for row in connection.exec_driver_sql(self.text, self.arrange(values)):
-            characters -= len(row[-1] or "")
-            if characters < 0:
-                return None
-            rows.append(row)
-        return rows
-
-    def row(self, connection: Executor, values: Values) -> Row | None:
-        """Execute it and return its first row, or None."""
-        rows = self.rows(connection, values)
-        return rows[0] if rows else None
-
-
-class StatementSet:
-    """What sets of statements share.
-
-    Args:
-        tables: where the chats are.
-        dialect: of an engine that has connected once, so that it knows the server's version.
-    """
-
-    def __init__(self, tables: Tables, dialect: Dialect) -> None:
-        self.tables = tables
-        self.family = FAMILIES[dialect.name]
-        self._dialect = dialect
-
-    def id_value(self, text: str) -> str | bytes:
-        """Return an id as the engine keeps it: MySQL compares bytes, the others text."""
-        return text.encode() if self.family == "mysql" else text
-
-    def id_text(self, value: str | bytes) -> str:
-        """Return the id that :meth:`id_value` made this of."""
-        return value.decode() if isinstance(value, bytes) else value
-
-    def place(self, key: ChatKey) -> Place:
-        """Return a key as the engine keeps it."""
-        if self.family == "mysql":
-            return key.user_id.encode(), key.session_id.encode(), key.agent_id.encode()
-        return key.user_id, key.session_id, key.agent_id
-
-    def key_values(self, key: ChatKey) -> dict[str, Any]:
-        """Return a key as values of the key columns."""
-        return dict(zip(KEY_COLUMNS, self.place(key), strict=True))
-
-    def _key_is(self) -> list[ColumnElement[bool]]:
-        columns = self.tables.chats.c
-        return [columns[name] == bind(columns[name], name) for name in KEY_COLUMNS]
-
-    def _bigint(self, name: str) -> ColumnElement[int]:
-        return bindparam(name, type_=self.tables.entries.c.position.type)
-
-    def _in_chat(self, columns: Any) -> ColumnElement[bool]:
-        matching: ColumnElement[bool] = columns.chat == self._bigint("chat")
-        return matching
-
-    def _adding(self, table: Any) -> Insertion:
-        names = tuple(column.name for column in table.c)
-        values = {column.name: bind(column, column.name) for column in table.c}
-        compiled: Any = insert(table).values(values).compile(dialect=self._dialect)
-        order = compiled.positiontup
-        if order is not None and tuple(order) != names:
-            raise TypeError(f"the dialect reorders the columns of {table.name}")
-        return Insertion(compiled.string, names if order is None else None)
-
-    def _compile(self, statement: Any) -> Statement:
-        compiled: SQLCompiler = statement.compile(dialect=self._dialect)
-        return Statement(compiled.string, _arranger(compiled))
-
-
-def bind(column: Any, name: str) -> ColumnElement[Any]:
-    """Return a parameter of a column's type."""
-    return bindparam(name, type_=column.type)
-
-
-def _arranger(compiled: SQLCompiler) -> Callable[[Values], Any]:
-    # Values that the statement itself holds, such as the 1 of LIMIT 1.
-    literals = {name: value for name, value in compiled.params.items() if value is not None}
-    order = compiled.positiontup
-    if order is None:  # the driver takes values by name
-        return lambda values: {**values, **literals}
-    if not literals and len(order) > 1:
-        return itemgetter(*order)
-    names = tuple(order)
-    return lambda values: tuple(
-        literals[name] if name in literals else values[name] for name in names
-    )
+from agent_memory.storage.sql.compiled import (
+    AnyConnection,
+    Insertion,
+    Row,
+    Statement,
+    StatementSet,
+    bind,
+)
+from agent_memory.storage.sql.schema import KEY_COLUMNS, Tables
 
 
 class RecordStatements(StatementSet):
@@ -228,17 +74,19 @@ class RecordStatements(StatementSet):
         return select(*columns).select_from(joined).where(*self._key_is())
 
 
-HEAD_SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
-"""How many chats one head statement may touch: few sizes, so that few texts are prepared."""
+CHATS_AT_ONCE: Final = 64
+"""How many chats one statement may touch; there is a text for each number, made when it is needed.
 
-HEAD_NAMES: Final = tuple(
-    tuple(f"{name}_{i}" for name in (*KEY_COLUMNS, "last")) for i in range(HEAD_SIZES[0])
+Not Core's ``insertmanyvalues``: it would go through Core at each execution.
+"""
+
+IDS_AT_ONCE: Final = 500
+"""How many ids one look-up may name: older releases of SQLite take 999 parameters."""
+
+_CHAT_VALUES: Final = tuple(
+    tuple(f"{name}_{i}" for name in (*KEY_COLUMNS, "last")) for i in range(CHATS_AT_ONCE)
 )
-"""The parameters of each chat in a head statement."""
-
-ID_SIZES: Final = (1, 8, 64, 512)
-"""How many ids one look-up may name; shorter lists are padded."""
-
+"""The parameters of each chat in a statement about several."""
 
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
 _ALWAYS: Final[ColumnElement[bool]] = true()
@@ -250,19 +98,40 @@ class Statements(StatementSet):
     def __init__(self, tables: Tables, dialect: Dialect) -> None:
         super().__init__(tables, dialect)
         self.records = RecordStatements(tables, dialect)
-        self.returns_heads = bool(getattr(dialect, "insert_returning", False))
-        self._heads = lru_cache(self._compile_heads)
-        self._read_heads = lru_cache(self._compile_read_heads)
+        self._returns_rows = bool(getattr(dialect, "insert_returning", False))
+        self._raise_last = lru_cache(self._compile_raise_last)
+        self._read_chats = lru_cache(self._compile_read_chats)
         self._known = lru_cache(self._compile_known)
         self._pages = lru_cache(self._compile_page)
 
     # -------------------------------------------------------------------------------- chats
 
-    def heads(self, count: int) -> Statement:
-        """Raise `last` of `count` chats (one of ``HEAD_SIZES``), making those that are new."""
-        return self._heads(count)
+    def raise_last(
+        self, connection: AnyConnection, chats: Sequence[Row], now: int
+    ) -> Iterator[Row]:
+        """Raise `last` of several chats, making those that are new.
 
-    def _compile_heads(self, count: int) -> Statement:
+        Args:
+            connection: in a transaction, which then holds locks on them, taken in this order.
+            chats: of each, its key and by how much `last` is raised.
+            now: the time of the change.
+
+        Yields:
+            Of each: its key, number, floor and last, in any order.
+        """
+        for start in range(0, len(chats), CHATS_AT_ONCE):
+            part = chats[start : start + CHATS_AT_ONCE]
+            values: dict[str, Any] = {"now": now}
+            for names, chat in zip(_CHAT_VALUES, part, strict=False):
+                values.update(zip(names, chat, strict=True))
+            raising = self._raise_last(len(part))
+            if self._returns_rows:
+                yield from raising.rows(connection, values)
+            else:
+                raising.run(connection, values)
+                yield from self._read_chats(len(part)).rows(connection, values)
+
+    def _compile_raise_last(self, count: int) -> Statement:
         chats = self.tables.chats
         rows = [
             {
@@ -275,8 +144,8 @@ class Statements(StatementSet):
             for i in range(count)
         ]
         statement = self._upsert(rows)
-        if self.returns_heads:
-            statement = statement.returning(*self._head_columns())
+        if self._returns_rows:
+            statement = statement.returning(*self._chat_columns())
         return self._compile(statement)
 
     def _upsert(self, rows: list[dict[str, Any]]) -> Any:
@@ -296,22 +165,18 @@ class Statements(StatementSet):
             },
         )
 
-    def _head_columns(self) -> list[ColumnElement[Any]]:
+    def _chat_columns(self) -> list[ColumnElement[Any]]:
         columns = self.tables.chats.c
         names = (*KEY_COLUMNS, "number", "floor", "last")
         return [columns[name] for name in names]
 
-    def read_heads(self, count: int) -> Statement:
-        """Read `count` heads, for engines that do not return what they inserted."""
-        return self._read_heads(count)
-
-    def _compile_read_heads(self, count: int) -> Statement:
+    def _compile_read_chats(self, count: int) -> Statement:
         columns = self.tables.chats.c
         keys = [
             and_(*(columns[name] == bind(columns[name], f"{name}_{i}") for name in KEY_COLUMNS))
             for i in range(count)
         ]
-        return self._compile(select(*self._head_columns()).where(or_(*keys)))
+        return self._compile(select(*self._chat_columns()).where(or_(*keys)))
 
     @cached_property
     def lock(self) -> Statement:
@@ -362,8 +227,8 @@ class Statements(StatementSet):
     def _compile_page(self, scope: int, following: bool) -> Statement:  # noqa: FBT001
         chats = self.tables.chats
         columns = [chats.c[name] for name in KEY_COLUMNS]
-        told = *columns, chats.c.floor, chats.c.last, chats.c.created_at, chats.c.updated_at
-        listing = select(*told).where(chats.c.last > chats.c.floor)
+        shown = *columns, chats.c.floor, chats.c.last, chats.c.created_at, chats.c.updated_at
+        listing = select(*shown).where(chats.c.last > chats.c.floor)
         for column in columns[:scope]:
             listing = listing.where(column == bind(column, f"scope_{column.name}"))
         if following:
@@ -392,7 +257,7 @@ class Statements(StatementSet):
     def read_all(self) -> Statement:
         """Read a log: chat, floor, position, body; one row with nulls if it is empty.
 
-        Head and entries come from one statement, hence from one snapshot: a delete between the
+        ChatRow and entries come from one statement, hence from one snapshot: a delete between the
         two never pairs an old floor with new rows.
         """
         return self._reading()
@@ -457,9 +322,12 @@ class Statements(StatementSet):
         reading = select(*columns).select_from(joined).where(*self._key_is()[:2])
         return self._compile(reading.order_by(chats.c.agent_id, entries.c.position))
 
-    def known(self, count: int) -> Statement:
-        """Find entries of `chat` among `count` ids (one of ``ID_SIZES``): id, position, body."""
-        return self._known(count)
+    def known(self, connection: AnyConnection, chat: int, ids: Sequence[Any]) -> Iterator[Row]:
+        """Find which of these ids a chat holds: id, position, body."""
+        for start in range(0, len(ids), IDS_AT_ONCE):
+            part = ids[start : start + IDS_AT_ONCE]
+            values = {"chat": chat, **{f"id_{i}": value for i, value in enumerate(part)}}
+            yield from self._known(len(part)).rows(connection, values)
 
     def _compile_known(self, count: int) -> Statement:
         entries = self.tables.entries.c

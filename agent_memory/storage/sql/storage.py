@@ -14,18 +14,19 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError, StorageError
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, LogSlice
+from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.sql import reading, schema
-from agent_memory.storage.sql.appends import Appender
+from agent_memory.storage.sql.appending import GroupAppender
+from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.engines import Durability, EngineOptions, max_body_bytes
 from agent_memory.storage.sql.entries import RowCodec
-from agent_memory.storage.sql.postgresql import AtOnce
-from agent_memory.storage.sql.runners import Runner, make_runner
+from agent_memory.storage.sql.executor import SqlExecutor, make_executor
+from agent_memory.storage.sql.postgresql import PostgresAppend
 from agent_memory.storage.sql.schema import make_tables
-from agent_memory.storage.sql.statements import Executor, Statements
-from agent_memory.storage.sql.summaries import SqlSummaries
+from agent_memory.storage.sql.statements import Statements
 from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
+from agent_memory.storage.summaries import Found, StoredSummaries
 
 T = TypeVar("T")
 
@@ -38,10 +39,9 @@ _FEW_CHARACTERS: Final = 200_000
 class _Opened:
     """What is known once the engine has connected."""
 
-    runner: Runner
+    executor: SqlExecutor
     statements: Statements
     codec: RowCodec
-    appender: Appender
 
 
 class SqlChatStorage(ChatStorage):
@@ -133,7 +133,7 @@ class SqlChatStorage(ChatStorage):
         if opened is not None:
             told = f"unclosed {self!r}; call aclose()"
             warnings.warn(told, ResourceWarning, stacklevel=1, source=self)
-            opened.runner.abandon()
+            opened.executor.abandon()
 
     @property
     def scope(self) -> Scope:
@@ -160,37 +160,39 @@ class SqlChatStorage(ChatStorage):
             StorageError: the tables are of a newer release.
         """
         self._check_not_closed()
-        runner = make_runner(self._target, self._options)
+        executor = make_executor(self._target, self._options)
         try:
             migrating = partial(schema.migrate, tables=self._tables, migrations=schema.MIGRATIONS)
-            return await runner.write_core(migrating)
+            return await executor.write_core(migrating)
         finally:
-            await runner.close()
+            await executor.close()
 
-    def summaries(self) -> SqlSummaries:
+    def summaries(self) -> StoredSummaries:
         """Return the summary records, which live in a table beside the chats."""
-        return SqlSummaries(self)
+        return StoredSummaries(self._put_record, self._records, self._drop_records)
 
     # -------------------------------------------------------------------------------- hooks
 
     async def _open(self) -> None:
-        runner = make_runner(self._target, self._options)
+        executor = make_executor(self._target, self._options)
         try:
-            await self._prepare(runner)
-            max_bytes = await runner.read_core(max_body_bytes)
+            await self._prepare(executor)
+            max_bytes = await executor.read_core(max_body_bytes)
         except BaseException:
-            await runner.close()
+            await executor.close()
             raise
-        statements = Statements(self._tables, runner.engine.dialect)
+        statements = Statements(self._tables, executor.engine.dialect)
         codec = RowCodec(statements, max_bytes)
-        dialect = runner.engine.dialect
-        at_once = AtOnce(self._tables, dialect) if statements.family == "postgresql" else None
-        appender = Appender(statements, codec, at_once)
-        self._opened_parts = _Opened(runner, statements, codec, appender)
+        dialect = executor.engine.dialect
+        at_once = None
+        if statements.family == "postgresql":
+            at_once = PostgresAppend(self._tables, dialect).append
+        executor.appender = GroupAppender(statements, codec, at_once)
+        self._opened_parts = _Opened(executor, statements, codec)
 
-    async def _prepare(self, runner: Runner) -> None:
+    async def _prepare(self, executor: SqlExecutor) -> None:
         ready = partial(schema.is_ready, tables=self._tables)
-        if await runner.read_core(ready):
+        if await executor.read_core(ready):
             return
         if not self._create_tables:
             raise StorageError(
@@ -198,18 +200,18 @@ class SqlChatStorage(ChatStorage):
                 "is False; make the tables once by opening a store with create_tables=True"
             )
         creating = partial(schema.create_tables, tables=self._tables)
-        await runner.write_core(creating, repeatable=True)
-        await runner.read_core(ready)
+        await executor.write_core(creating, repeatable=True)
+        await executor.read_core(ready)
 
     async def _close(self) -> None:
         opened, self._opened_parts = self._opened_parts, None
         if opened is not None:
-            await opened.runner.close()
+            await opened.executor.close()
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         opened = self._parts()
-        append = opened.codec.encode(key, entries)
-        return await opened.runner.append(opened.appender, append)
+        rows = opened.codec.encode(key, entries)
+        return await opened.executor.append(key, entries, rows, sum(len(row[2]) for row in rows))
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
@@ -218,14 +220,14 @@ class SqlChatStorage(ChatStorage):
         opened = self._parts()
         codec, statements = opened.codec, opened.statements
         if last is not None and last <= _FEW and not after:
-            newest = await opened.runner.read_small(
+            newest = await opened.executor.read_small(
                 lambda connection: reading.read_newest(
                     connection, statements, codec, key, count=last, characters=_FEW_CHARACTERS
                 )
             )
             if newest is not None:
                 return newest
-        return await opened.runner.read_entries(
+        return await opened.executor.read_entries(
             lambda connection: reading.read(
                 connection, statements, key, after=after, first=first, last=last
             ),
@@ -237,7 +239,7 @@ class SqlChatStorage(ChatStorage):
         await self._ready()
         opened = self._parts()
         codec, statements = opened.codec, opened.statements
-        return await opened.runner.read_entries(
+        return await opened.executor.read_entries(
             lambda connection: reading.read_session(connection, statements, user_id, session_id),
             lambda rows: reading.session_slices(rows, statements, codec, user_id, session_id),
         )
@@ -267,13 +269,28 @@ class SqlChatStorage(ChatStorage):
 
     async def _erase_deleted(self) -> None:
         if self._opened_parts is not None:
-            await self._opened_parts.runner.erase()
+            await self._opened_parts.executor.erase()
+
+    async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
+        putting = partial(reading.put_record, key=key, record=record, replaces=replaces)
+        # Repeatable: once stored, it is the newest, and True is answered again.
+        return await self._write(putting, key=key, repeatable=True)
+
+    async def _records(self, key: ChatKey, *, newest_only: bool) -> Found:
+        return await self._query(
+            partial(reading.read_records, key=key, newest_only=newest_only), key=key
+        )
+
+    async def _drop_records(self, key: ChatKey) -> int:
+        count = await self._write(partial(reading.drop_records, key=key), key=key, erases=True)
+        await self._erase_deleted()
+        return count
 
     # ------------------------------------------------------------------------- running them
 
     async def _write(
         self,
-        work: Callable[[Executor, Statements], T],
+        work: Callable[[AnyConnection, Statements], T],
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
@@ -281,7 +298,7 @@ class SqlChatStorage(ChatStorage):
     ) -> T:
         await self._ready()
         opened = self._parts()
-        return await opened.runner.write(
+        return await opened.executor.write(
             lambda connection: work(connection, opened.statements),
             key=key,
             repeatable=repeatable,
@@ -289,11 +306,11 @@ class SqlChatStorage(ChatStorage):
         )
 
     async def _query(
-        self, work: Callable[[Executor, Statements], T], *, key: ChatKey | None = None
+        self, work: Callable[[AnyConnection, Statements], T], *, key: ChatKey | None = None
     ) -> T:
         await self._ready()
         opened = self._parts()
-        return await opened.runner.read(
+        return await opened.executor.read(
             lambda connection: work(connection, opened.statements), key=key
         )
 

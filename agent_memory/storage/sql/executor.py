@@ -1,0 +1,360 @@
+"""How the store's functions get to a thread or a loop, and from there to a session."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from agent_memory.errors import StorageClosedError
+from agent_memory.messages import ChatKey
+from agent_memory.records import Entry, LogSlice
+from agent_memory.storage._engine.append_plan import Outcome, PendingSave
+from agent_memory.storage._engine.background_loop import BackgroundLoop, CallersLoop
+from agent_memory.storage._engine.commit_queue import Bounds, GroupCommit
+from agent_memory.storage._engine.group_commit import LoopGroupCommit, ThreadGroupCommit
+from agent_memory.storage._engine.handoff import decode as decode_entries
+from agent_memory.storage._engine.handoff import error_for_waiter, result_of
+from agent_memory.storage.sql.appending import MAX_CHARACTERS, GroupAppender
+from agent_memory.storage.sql.compiled import AnyConnection, Row
+from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
+from agent_memory.storage.sql.entries import EntryRow
+from agent_memory.storage.sql.errors import TransactionFailedError
+from agent_memory.storage.sql.session import Session
+from agent_memory.storage.sql.sqlite import DatabaseFile, SqliteSession
+from agent_memory.storage.sql.urls import Target
+
+T = TypeVar("T")
+
+_NAME: Final = "agent-memory-sql"
+_BOUNDS: Final = Bounds(saves=1_000, entries=1_000, characters=MAX_CHARACTERS)
+
+_GROUPS_AT_ONCE: Final = 2
+"""How many groups of saves are in flight at once on a server; others gather meanwhile.
+
+Measured with 64 chats on PostgreSQL: more of them means smaller groups, and each group costs the
+client more than the server. Without groups, ten connections stored an eighth as much.
+"""
+
+_OTHER_LOOP: Final = (
+    "an AsyncEngine serves the event loop that first used it, and this is another one; give the "
+    "store a URL instead of an engine, or make a store for each loop"
+)
+
+
+class SqlExecutor(ABC):
+    """Runs functions of a connection for one store, from any loop or thread.
+
+    Waiting is cancellation-safe: what has been handed over is done when the wait ends.
+
+    Attributes:
+        engine: where connections come from.
+        appender: commits groups of saves; to be set once the dialect knows its server.
+    """
+
+    appender: GroupAppender
+    _saves: GroupCommit[EntryRow]
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def append(
+        self, key: ChatKey, entries: Sequence[Entry], rows: Sequence[EntryRow], size: int
+    ) -> LogSlice:
+        """Store entries, together with others that wait at the same moment."""
+        return await self._saves.save(key, entries, rows, size)
+
+    async def write(
+        self,
+        work: Callable[[AnyConnection], T],
+        *,
+        key: ChatKey | None = None,
+        repeatable: bool = False,
+        erases: bool = False,
+    ) -> T:
+        """Run `work` in a transaction; see :meth:`Session.transact`."""
+        return await self.run(
+            lambda session: session.transact(work, repeatable=repeatable, erases=erases), key
+        )
+
+    async def write_core(self, work: Callable[[Connection], T], *, repeatable: bool = False) -> T:
+        """Run `work` in a transaction; see :meth:`Session.transact_core`."""
+        return await self.run(lambda session: session.transact_core(work, repeatable=repeatable))
+
+    async def read_core(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads; see :meth:`Session.read_core`."""
+        return await self.run(lambda session: session.read_core(work))
+
+    async def read(self, work: Callable[[AnyConnection], T], *, key: ChatKey | None = None) -> T:
+        """Run `work`, which only reads; see :meth:`Session.read`."""
+        return await self.run(lambda session: session.read(work), key)
+
+    async def read_entries(
+        self,
+        work: Callable[[AnyConnection], Sequence[Row]],
+        decode: Callable[[Sequence[Row]], T],
+        *,
+        key: ChatKey | None = None,
+    ) -> T:
+        """Run `work`, which reads rows of entries, and decode them where no caller waits."""
+        return await self.read(lambda connection: decode(work(connection)), key=key)
+
+    async def read_small(self, work: Callable[[AnyConnection], T]) -> T | None:
+        """Run `work`, which reads little, where that is quicker; None where it is not."""
+        return None
+
+    async def erase(self) -> None:
+        """Erase from SQLite's log what was deleted; other engines have no such log."""
+
+    @abstractmethod
+    async def run(self, work: Callable[[Session], T], key: ChatKey | None = None) -> T:
+        """Run `work` with the session that writes; `key` is the chat concerned, for errors."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what is waiting; then close what was opened."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Do the same in the background, for a store that nobody closed."""
+
+
+class ThreadExecutor(SqlExecutor):
+    """For engines that block: a thread that writes, and one that reads meanwhile.
+
+    Args:
+        engine: where connections come from.
+        own: whether it is ours: transactions begin with ``BEGIN IMMEDIATE``, each thread keeps
+            its connection, and the engine is disposed of at the end.
+        patience: seconds after which there is no further attempt.
+        one_thread: for a database in memory, which lives in one connection.
+        file: the SQLite file, if the engine is ours and opens one.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        own: bool,
+        one_thread: bool,
+        patience: float,
+        file: DatabaseFile | None,
+    ) -> None:
+        super().__init__(engine)
+        self._own = own
+        make = partial(self._session, engine, own=own, patience=patience, file=file)
+        self._writing: Session = make(begin="BEGIN IMMEDIATE")
+        self._reading: Session = self._writing if one_thread else make(begin="BEGIN")
+        self._saves = self._writer = self._thread(self._writing, "writer")
+        self._reader = self._writer if one_thread else self._thread(self._reading, "reader")
+        if file is not None:
+            self._close_together(self._writing, self._reader, self._reading)
+            self._close_together(self._reading, self._writer, self._writing)
+
+    @staticmethod
+    def _session(
+        engine: Engine, *, own: bool, patience: float, begin: str, file: DatabaseFile | None
+    ) -> Session:
+        if own:
+            return SqliteSession(engine, begin=begin, patience=patience, file=file)
+        # SQLite's own waiting for a lock takes the place of further attempts.
+        attempts = 1 if engine.dialect.name == "sqlite" else 4
+        autocommit = _autocommitting(engine)
+        return Session(
+            engine, time.sleep, autocommit=autocommit, attempts=attempts, patience=patience
+        )
+
+    def _thread(self, session: Session, name: str) -> ThreadGroupCommit[EntryRow]:
+        return ThreadGroupCommit(
+            lambda saves: self.appender.commit(session, saves),
+            name=f"{_NAME}-{name}",
+            by="store",
+            bounds=_BOUNDS,
+            error_for=_error_for,
+            idle=session.idle,
+            finish=session.finish,
+        )
+
+    @staticmethod
+    def _close_together(
+        session: Session, other_thread: ThreadGroupCommit[EntryRow], other: Session
+    ) -> None:
+        """Let a session that gives up a bad file have the other one close its connection."""
+
+        def close_other() -> Future[None] | None:
+            with suppress(StorageClosedError):  # then it is closed in any case
+                return other_thread.post(other.close)
+            return None
+
+        if isinstance(session, SqliteSession):
+            session.close_other = close_other
+
+    async def run(self, work: Callable[[Session], T], key: ChatKey | None = None) -> T:
+        """Run `work` in the writer's thread, in its turn among the saves."""
+        return await self._writer.call(lambda: work(self._writing), key)
+
+    async def read(self, work: Callable[[AnyConnection], T], *, key: ChatKey | None = None) -> T:
+        """Run `work`, which only reads, in the reader's thread."""
+        return await self._reader.call(lambda: self._reading.read(work), key)
+
+    async def read_small(self, work: Callable[[AnyConnection], T]) -> T | None:
+        """Run `work` in the writer's thread if that is idle.
+
+        Each commit empties the page cache of the other connection, but not of its own.
+        """
+        if not self._writer.is_idle:
+            return None
+        return await self._writer.call(lambda: self._writing.read(work))
+
+    async def erase(self) -> None:
+        """Erase what was deleted, with what others deleted meanwhile.
+
+        The first of several that ask at the same moment does it for all: its turn comes after
+        the deletions that were waiting already, and the others find nothing to do.
+        """
+        if self._writing.is_erasing:
+            with suppress(StorageClosedError):  # then it is done at the end
+                await self._writer.call(self._writing.erase_from_log)
+
+    async def close(self) -> None:
+        """Finish what is waiting; then end the threads and close an engine of our own."""
+        # The one after the other: SQLite moves its log (WAL) into the database when the last
+        # connection is closed, and of two that are closed at once neither is the last.
+        for thread in (self._reader, self._writer):
+            await result_of(thread.close())
+        if self._own:
+            self.engine.dispose()
+
+    def abandon(self) -> None:
+        """Let the threads end, the one after the other; each closes its connection."""
+        writer = self._writer
+        self._reader.close().add_done_callback(lambda _closed: writer.close())
+
+
+class LoopExecutor(SqlExecutor):
+    """For async engines: tasks of one event loop, each in a greenlet; see :class:`Session`.
+
+    Args:
+        engine: where connections come from; of our own, as :func:`make_async_engine` makes it.
+        loop: a loop of our own, whose end closes the engine; or that of the caller, whose
+            engine it is.
+        session: runs the functions.
+    """
+
+    def __init__(
+        self, engine: AsyncEngine, loop: BackgroundLoop | CallersLoop, session: Session
+    ) -> None:
+        super().__init__(engine.sync_engine)
+        self._dispose = engine.dispose
+        self._loop = loop
+        self._session = session
+        self._saves = LoopGroupCommit(
+            self._commit,
+            loop.check(),
+            by="store",
+            at_once=_GROUPS_AT_ONCE,
+            bounds=_BOUNDS,
+            error_for=_error_for,
+        )
+
+    async def _commit(self, saves: list[PendingSave[EntryRow]]) -> Sequence[Outcome]:
+        return await greenlet_spawn(self.appender.commit, self._session, saves)
+
+    async def append(
+        self, key: ChatKey, entries: Sequence[Entry], rows: Sequence[EntryRow], size: int
+    ) -> LogSlice:
+        """Store entries, together with others that wait at the same moment."""
+        self._loop.check()
+        return await self._saves.save(key, entries, rows, size)
+
+    async def run(self, work: Callable[[Session], T], key: ChatKey | None = None) -> T:
+        """Run `work` at once, on a connection of its own."""
+        try:
+            return await self._loop.run(greenlet_spawn(work, self._session))
+        except TransactionFailedError as error:
+            raise error.translated(key) from error.error
+
+    async def read_entries(
+        self,
+        work: Callable[[AnyConnection], Sequence[Row]],
+        decode: Callable[[Sequence[Row]], T],
+        *,
+        key: ChatKey | None = None,
+    ) -> T:
+        """Run `work`; in a caller's loop, decode more than a few rows in a thread."""
+        if isinstance(self._loop, BackgroundLoop):
+            return await super().read_entries(work, decode, key=key)
+        rows = await self.read(work, key=key)
+        return await decode_entries(partial(decode, rows), len(rows))
+
+    async def close(self) -> None:
+        """Finish what is waiting; then close an engine of our own, and end its thread."""
+        saved = self._saves.close()
+        if isinstance(self._loop, BackgroundLoop):
+            await result_of(self._loop.drain_and_stop(self._dispose))
+        elif self._loop.is_current:  # another one may not be running any more
+            await result_of(saved)
+
+    def abandon(self) -> None:
+        """Do the same without waiting."""
+        self._saves.close()
+        if isinstance(self._loop, BackgroundLoop):
+            self._loop.drain_and_stop(self._dispose)
+
+
+def make_executor(target: Target, options: EngineOptions) -> SqlExecutor:
+    """Return the executor for a target; called in the loop that uses the store first."""
+    patience = options.timeout
+    if isinstance(target.engine, AsyncEngine):
+        engine = target.engine.sync_engine
+        return LoopExecutor(
+            target.engine,
+            CallersLoop(_OTHER_LOOP),
+            Session(
+                engine,
+                _sleep_in_greenlet,
+                autocommit=_autocommitting(engine),
+                patience=patience,
+            ),
+        )
+    if target.engine is not None or target.family == "sqlite":
+        own = target.engine is None
+        sync_engine, file = target.engine, None
+        if sync_engine is None:
+            sync_engine, file = make_sqlite_engine(target, options)
+        return ThreadExecutor(
+            sync_engine, own=own, one_thread=target.in_memory, patience=patience, file=file
+        )
+    made, isolation = make_async_engine(target, options)
+    base = transacting = made.sync_engine
+    if isolation is not None:
+        transacting = base.execution_options(isolation_level=isolation)
+    session = Session(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
+    return LoopExecutor(made, BackgroundLoop(_NAME), session)
+
+
+def _error_for(error: BaseException, key: ChatKey | None) -> BaseException:
+    if isinstance(error, TransactionFailedError):
+        return error.translated(key)
+    return error_for_waiter(error, key)
+
+
+def _sleep_in_greenlet(seconds: float) -> None:
+    await_only(asyncio.sleep(seconds))
+
+
+def _autocommitting(engine: Engine) -> Engine:
+    # Without BEGIN and COMMIT, a statement to PostgreSQL is one round trip instead of three; on
+    # MySQL switching autocommit on would be a round trip of its own.
+    if engine.dialect.name != "postgresql":
+        return engine
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
