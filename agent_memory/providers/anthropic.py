@@ -16,9 +16,9 @@ from agent_memory.providers.format import (
     NO_OUTPUT,
     SAFE_ID,
     USERS,
+    BlockReader,
     Format,
-    Pages,
-    Reader,
+    RuleSources,
     TextReader,
     arguments_of,
     arrange_blocks,
@@ -147,7 +147,7 @@ def _read_thinking(block: Block) -> Part:
     )
 
 
-def _media_reader(name: str) -> Reader:
+def _media_reader(name: str) -> BlockReader:
     def read(block: Block) -> Part:
         return Part(
             "media", name=name, payload=block, raw=block, forms=_ANTHROPIC, media_of=_media_of
@@ -175,7 +175,7 @@ def _read_state(block: Block) -> Part:
     return Part("other", name=name, payload=block, raw=block, forms=_ANTHROPIC)
 
 
-_BLOCKS: Final[Mapping[str, Reader]] = {
+_BLOCKS: Final[Mapping[str, BlockReader]] = {
     # Chat Completions writes text in the same way; this key is OpenAI's.
     "text": TextReader("anthropic", frozenset({"prompt_cache_breakpoint"})),
     "tool_use": _read_call,
@@ -355,7 +355,7 @@ FORMAT: Final = Format(
     arrange=arrange_blocks,
     with_id=_with_id,
     trim=_trim,
-    pages=Pages(
+    sources=RuleSources(
         messages=_MESSAGES,
         tools=_DOCS + "docs/agents-and-tools/tool-use/implement-tool-use",
         reasoning=_DOCS + "docs/build-with-claude/extended-thinking",

@@ -16,9 +16,9 @@ from agent_memory.messages import ParticipantRole
 from agent_memory.providers.format import (
     EVERYONE,
     NO_OUTPUT,
+    BlockReader,
     Format,
-    Pages,
-    Reader,
+    RuleSources,
     arguments_of,
     arrange_blocks,
     holds_no_parts,
@@ -128,7 +128,7 @@ def _read_guarded(block: Block) -> Part:
     return Part("text", as_text(text.get("text")), raw=block, forms=_BEDROCK)
 
 
-def _media_reader(name: str) -> Reader:
+def _media_reader(name: str) -> BlockReader:
     def read(block: Block) -> Part:
         return Part(
             "media", name=name, payload=block, raw=block, forms=_BEDROCK, media_of=_media_of
@@ -141,7 +141,7 @@ def _read_cache_point(block: Block) -> Part:
     return Part("other", name="cachePoint", payload=block, raw=block, forms=_BEDROCK)
 
 
-_BLOCKS: Final[Mapping[str, Reader]] = {
+_BLOCKS: Final[Mapping[str, BlockReader]] = {
     "text": _read_text,
     "toolUse": _read_call,
     "toolResult": _read_result,
@@ -263,7 +263,7 @@ def _clean_result(result: Part) -> Part:
     return attrs.evolve(result, raw={**block, "toolResult": {**body, "content": kept}})
 
 
-def _words_for(held: Sequence[Part]) -> str | None:
+def _required_text(held: Sequence[Part]) -> str | None:
     """A message with documents has to hold text too; else the name of the first of them.
 
     Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html,
@@ -304,7 +304,7 @@ FORMAT: Final = Format(
     media_roles=EVERYONE,
     arrange=arrange_blocks,
     with_id=_with_id,
-    pages=Pages(
+    sources=RuleSources(
         messages=_AWS + "userguide/conversation-inference-call.html",
         tools=_AWS + "userguide/tool-use-inference-call.html",
         reasoning="https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking",
@@ -323,6 +323,6 @@ FORMAT: Final = Format(
     call_id=_CALL_ID,
     result_problem=_result_problem,
     clean_result=_clean_result,
-    words_for=_words_for,
+    required_text=_required_text,
     is_empty=holds_no_parts,
 )

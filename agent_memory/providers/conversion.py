@@ -10,11 +10,11 @@ import attrs
 from agent_memory.content import thaw
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.providers.format import Draft, Format, derived_id
+from agent_memory.providers.format import Format, MessageDraft, derived_id
 from agent_memory.providers.formats import Provider, format_named
 from agent_memory.providers.part import Block, Part
 from agent_memory.providers.plain import WRITTEN_IN, dump_message, load_each, load_message
-from agent_memory.providers.reading import fits, in_context, marked, parts
+from agent_memory.providers.reading import fits, in_context, mark_origin, parts
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _TOOL: Final = ParticipantRole.TOOL
@@ -92,7 +92,7 @@ def _reshape(messages: Sequence[ConversationMessage], form: Format) -> Reshaped:
         held = known[index]
         left_out += _missing(index, message, held, form)
         carried = [part for part in held if part.kind != "other"]
-        words = form.words_for(carried)
+        words = form.required_text(carried)
         if words is not None:
             carried.append(Part("text", words))
         for number, new in enumerate(form.arrange(form, message.role, carried, {})):
@@ -111,14 +111,16 @@ def _reshape(messages: Sequence[ConversationMessage], form: Format) -> Reshaped:
     return Reshaped(made + waiting, left_out)
 
 
-def _message(new: Draft, source: ConversationMessage, number: int) -> ConversationMessage:
+def _message(new: MessageDraft, source: ConversationMessage, number: int) -> ConversationMessage:
     return attrs.evolve(
         source, role=new.role, content=new.content, extra=dict(new.extra),
         id=derived_id(source, number), usage=source.usage if number == 0 else None,
     )  # fmt: skip
 
 
-def _join(before: ConversationMessage, new: Draft, form: Format) -> ConversationMessage | None:
+def _join(
+    before: ConversationMessage, new: MessageDraft, form: Format
+) -> ConversationMessage | None:
     """`before` with a draft of only calls, or only results, added; None when it stands alone.
 
     Providers want parallel calls in one assistant message, and Anthropic and Bedrock their
@@ -211,7 +213,7 @@ def _system_blocks(message: ConversationMessage, form: Format) -> list[Block]:
 def _load(items: Iterable[Any], form: Format) -> list[ConversationMessage]:
     def load(plain: Block, given: object) -> ConversationMessage:
         made = load_message(plain) if form.load is None else form.load(plain, given)
-        return marked(made, form)
+        return mark_origin(made, form)
 
     return load_each(items, load)
 

@@ -27,7 +27,7 @@ from agent_memory.providers.part import (
     to_json,
 )
 
-Reader: TypeAlias = Callable[[Block], Part | None]
+BlockReader: TypeAlias = Callable[[Block], Part | None]
 """Says what a block is; None when it is not this format's after all."""
 
 Pairing: TypeAlias = Literal["anywhere", "following", "adjacent"]
@@ -40,7 +40,7 @@ _TOOL: Final = ParticipantRole.TOOL
 
 
 @attrs.frozen
-class Pages:
+class RuleSources:
     """A provider's pages on its rules: messages, tools, reasoning and content blocks."""
 
     messages: str
@@ -50,7 +50,7 @@ class Pages:
 
 
 @attrs.frozen
-class Draft:
+class MessageDraft:
     """A message to be: what differs from the one it is made from.
 
     Args:
@@ -129,7 +129,7 @@ class Format:
         dump: the provider's dict for a message in this format; None for role, content, extra.
         trim: the dict without what only replies have, and, unless the message is known to have
             come from this format, without what may be another one's.
-        pages: the sources of the rules.
+        sources: where the rules are documented.
         pairing: where results belong.
         merges: neighbours of one role make one message.
         alternates: two neighbours of one role are refused.
@@ -147,18 +147,18 @@ class Format:
         call_id: what call ids look like; None when anything but the empty string will do.
         result_problem: what is refused inside a result in this format; None when nothing is.
         clean_result: a result without that.
-        mismatched: whether a result in this format is of another kind than its call.
-        words_for: what has to be said beside these parts of one message; None when nothing has.
-        rewrites: whether a message has to be rewritten although each of its parts is accepted.
+        is_mismatched: whether a result in this format is of another kind than its call.
+        required_text: what a message with these parts has to say besides; None for nothing.
+        needs_rewrite: whether a message is rewritten although each of its parts is accepted.
         is_empty: whether a message says nothing at all to the provider.
     """
 
     name: FormatName
     provider: str | None = None
-    blocks: Mapping[str, Reader]
+    blocks: Mapping[str, BlockReader]
     result_suffix: str | None = None
     read_result: Callable[[Block], Part] | None = None
-    untyped: Mapping[str, Reader] = attrs.field(factory=dict[str, Reader])
+    untyped: Mapping[str, BlockReader] = attrs.field(factory=dict[str, BlockReader])
     load: Callable[[Block, object], ConversationMessage] | None = None
     read_whole: Callable[[ConversationMessage], tuple[Part, ...] | None] | None = None
     read_beside: Callable[[Mapping[str, Any]], tuple[list[Part], list[Part]]] | None = None
@@ -173,11 +173,11 @@ class Format:
     write_result: Callable[[Part, list[Block]], Block | None]
     write_reasoning: Callable[[Part], Block | None] = _nothing
     media_roles: frozenset[ParticipantRole]
-    arrange: Callable[[Format, ParticipantRole, list[Part], Mapping[str, Any]], list[Draft]]
+    arrange: Callable[[Format, ParticipantRole, list[Part], Mapping[str, Any]], list[MessageDraft]]
     with_id: Callable[[Part, str], Any]
     dump: Callable[[ConversationMessage], Block | None] = _nothing
     trim: Callable[[Block, FormatName | None], Block] = _same_block
-    pages: Pages
+    sources: RuleSources
     pairing: Pairing
     merges: bool = False
     alternates: bool = False
@@ -194,9 +194,9 @@ class Format:
     call_id: re.Pattern[str] | None = None
     result_problem: Callable[[Part], str | None] = _nothing
     clean_result: Callable[[Part], Part] = _same_part
-    mismatched: Callable[[Part, Part], bool] = lambda _call, _result: False
-    words_for: Callable[[Sequence[Part]], str | None] = _nothing
-    rewrites: Callable[[ConversationMessage], bool] = lambda message: message.content == []
+    is_mismatched: Callable[[Part, Part], bool] = lambda _call, _result: False
+    required_text: Callable[[Sequence[Part]], str | None] = _nothing
+    needs_rewrite: Callable[[ConversationMessage], bool] = lambda message: message.content == []
     is_empty: Callable[[ConversationMessage, tuple[Part, ...]], bool]
 
     def block_for(self, part: Part, role: ParticipantRole) -> Block | str | None:
@@ -259,18 +259,18 @@ class Format:
 
 def arrange_blocks(
     form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
-) -> list[Draft]:
+) -> list[MessageDraft]:
     """Where results are blocks of a user's message, and come first in it."""
     given = [part for part in held if part.answers]
     rest = [part for part in held if not part.answers]
     if role is not _ASSISTANT:
         user = _USER if role is _TOOL else role
-        return nonempty(Draft(user, form.content_of([*given, *rest], user), extra))
-    drafts = nonempty(Draft(role, form.content_of(rest, role), extra))
-    return drafts + nonempty(Draft(_USER, form.content_of(given, _USER)))
+        return nonempty(MessageDraft(user, form.content_of([*given, *rest], user), extra))
+    drafts = nonempty(MessageDraft(role, form.content_of(rest, role), extra))
+    return drafts + nonempty(MessageDraft(_USER, form.content_of(given, _USER)))
 
 
-def nonempty(made: Draft) -> list[Draft]:
+def nonempty(made: MessageDraft) -> list[MessageDraft]:
     """The draft, unless it has nothing to say."""
     return [] if made.content == [] else [made]
 

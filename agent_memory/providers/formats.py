@@ -10,7 +10,7 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.providers.format import Format, Reader, TextReader
+from agent_memory.providers.format import BlockReader, Format, TextReader
 from agent_memory.providers.part import Block, Part, as_text
 
 _BARE_TEXT: Final = 2  # type and text
@@ -51,7 +51,7 @@ def format_named(provider: str) -> Format:
     return form
 
 
-def _shared(readers: tuple[Reader, ...]) -> Reader:
+def _shared(readers: tuple[BlockReader, ...]) -> BlockReader:
     """Reads a block type that several formats have: it may be sent in all that recognise it."""
     texts = [reader for reader in readers if isinstance(reader, TextReader)]
     if len(texts) == len(readers):
@@ -65,7 +65,7 @@ def _shared(readers: tuple[Reader, ...]) -> Reader:
     return read
 
 
-def _shared_text(readers: Sequence[TextReader]) -> Reader:
+def _shared_text(readers: Sequence[TextReader]) -> BlockReader:
     """As :func:`_shared`, for the block that most messages are made of."""
     everybody = frozenset(reader.form for reader in readers)
 
@@ -81,8 +81,8 @@ def _shared_text(readers: Sequence[TextReader]) -> Reader:
     return read
 
 
-def _merged(tables: tuple[Mapping[str, Reader], ...]) -> Mapping[str, Reader]:
-    found: dict[str, tuple[Reader, ...]] = {}
+def _merged(tables: tuple[Mapping[str, BlockReader], ...]) -> Mapping[str, BlockReader]:
+    found: dict[str, tuple[BlockReader, ...]] = {}
     for table in tables:
         for kind, reader in table.items():
             found[kind] = (*found.get(kind, ()), reader)

@@ -13,10 +13,10 @@ import attrs
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     USERS,
-    Draft,
+    BlockReader,
     Format,
-    Pages,
-    Reader,
+    MessageDraft,
+    RuleSources,
     TextReader,
     arguments_text,
 )
@@ -50,7 +50,7 @@ def _read_refusal(block: Block) -> Part:
     return Part("text", as_text(block.get("refusal")), raw=block, forms=_CHAT)
 
 
-def _media_reader(kind: str) -> Reader:
+def _media_reader(kind: str) -> BlockReader:
     def read(block: Block) -> Part:
         return Part("media", name=kind, payload=block, raw=block, forms=_CHAT, media_of=_media_of)
 
@@ -188,7 +188,7 @@ def _write_result(_result: Part, _inner: list[Block]) -> None:
 
 def _arrange(
     form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
-) -> list[Draft]:
+) -> list[MessageDraft]:
     results = [draft for part in held if part.answers for draft in _result(form, part, extra)]
     rest = [
         part
@@ -205,7 +205,7 @@ def _arrange(
     empty = content == []
     beside = any(form.is_within(part) for part in held)
     spoken = [] if empty and not written and not beside else [
-        Draft(speaker, None if empty else content, others)
+        MessageDraft(speaker, None if empty else content, others)
     ]  # fmt: skip
     return [*spoken, *results] if role is _ASSISTANT else [*results, *spoken]
 
@@ -218,7 +218,7 @@ def _lies_beside(part: Part, extra: Mapping[str, Any]) -> bool:
     return part.text in (extra.get("refusal"), audio.get("transcript"))
 
 
-def _result(form: Format, result: Part, extra: Mapping[str, Any]) -> list[Draft]:
+def _result(form: Format, result: Part, extra: Mapping[str, Any]) -> list[MessageDraft]:
     """A message of role tool, which takes text alone; what else the result holds follows it.
 
     Source: https://platform.openai.com/docs/api-reference/chat/create, "Tool message": only
@@ -226,14 +226,14 @@ def _result(form: Format, result: Part, extra: Mapping[str, Any]) -> list[Draft]
     """
     answer = {"tool_call_id": result.id or ""}
     if "openai_chat" in result.forms:
-        drafts = [Draft(_TOOL, result.raw, {**extra, **answer})]
+        drafts = [MessageDraft(_TOOL, result.raw, {**extra, **answer})]
     else:
-        drafts = [Draft(_TOOL, result.text, answer)]
+        drafts = [MessageDraft(_TOOL, result.text, answer)]
     inner = [part for part in result.inner if part.kind == "media"]
     media = [block for part in inner if (block := form.block_for(part, ParticipantRole.USER))]
     if media:
         told = _write_text(f"(From the result of tool call {result.id}:)", ParticipantRole.USER)
-        drafts.append(Draft(ParticipantRole.USER, [told, *media], after_results=True))
+        drafts.append(MessageDraft(ParticipantRole.USER, [told, *media], after_results=True))
     return drafts
 
 
@@ -328,7 +328,7 @@ FORMAT: Final = Format(
     arrange=_arrange,
     with_id=_with_id,
     trim=_trim,
-    pages=Pages(
+    sources=RuleSources(
         messages=_CREATE,
         tools="https://platform.openai.com/docs/guides/function-calling",
         reasoning="https://platform.openai.com/docs/guides/reasoning",
@@ -337,6 +337,6 @@ FORMAT: Final = Format(
     pairing="following",
     result_problem=_result_problem,
     clean_result=_clean_result,
-    rewrites=lambda message: message.content == [] or message.extra.get("tool_calls") == [],
+    needs_rewrite=lambda message: message.content == [] or message.extra.get("tool_calls") == [],
     is_empty=_is_empty,
 )

@@ -17,10 +17,10 @@ from agent_memory.content import thaw
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     EVERYONE,
-    Draft,
+    BlockReader,
     Format,
-    Pages,
-    Reader,
+    MessageDraft,
+    RuleSources,
     arguments_text,
     safe_id,
 )
@@ -237,7 +237,7 @@ def _read_item_block(block: Block) -> Part:
     return _read_item(block)[0]
 
 
-def _media_reader(name: str) -> Reader:
+def _media_reader(name: str) -> BlockReader:
     def read(block: Block) -> Part:
         return Part(
             "media", name=name, payload=block, raw=block, forms=_RESPONSES, media_of=_media_of
@@ -246,7 +246,7 @@ def _media_reader(name: str) -> Reader:
     return read
 
 
-_BLOCKS: Final[Mapping[str, Reader]] = {
+_BLOCKS: Final[Mapping[str, BlockReader]] = {
     "input_text": _read_text,
     "output_text": _read_text,
     "summary_text": _read_text,
@@ -323,7 +323,7 @@ def _input_block(block: Block) -> Block | None:
     return block if media is None else _write_media(media)
 
 
-def _mismatched(call: Part, result: Part) -> bool:
+def _is_mismatched(call: Part, result: Part) -> bool:
     """Whether an output item is of another kind than its call."""
     if "openai_responses" not in result.forms:
         return False
@@ -335,15 +335,15 @@ def _mismatched(call: Part, result: Part) -> bool:
 
 def _arrange(
     form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
-) -> list[Draft]:
-    drafts: list[Draft] = []
+) -> list[MessageDraft]:
+    drafts: list[MessageDraft] = []
     spoken: list[Part] = []
     speaker = ParticipantRole.USER if role is _TOOL else role
 
     def say() -> None:
         content = form.content_of(spoken, speaker)
         if content != []:
-            drafts.append(Draft(speaker, _said(content, speaker, extra), extra))
+            drafts.append(MessageDraft(speaker, _said(content, speaker, extra), extra))
         spoken.clear()
 
     # A message item after a call would end the wait for its output.
@@ -355,7 +355,7 @@ def _arrange(
         item = form.block_for(part, role)
         if isinstance(item, dict):
             say()
-            drafts.append(Draft(_TOOL if part.kind == "result" else _ASSISTANT, None, item))
+            drafts.append(MessageDraft(_TOOL if part.kind == "result" else _ASSISTANT, None, item))
     say()
     return drafts
 
@@ -435,7 +435,7 @@ FORMAT: Final = Format(
     with_id=_with_id,
     dump=_dump,
     trim=_trim,
-    pages=Pages(
+    sources=RuleSources(
         messages=_CREATE,
         tools="https://platform.openai.com/docs/guides/function-calling",
         reasoning="https://platform.openai.com/docs/guides/reasoning",
@@ -447,6 +447,6 @@ FORMAT: Final = Format(
     call_id=_CALL_ID,
     result_problem=_result_problem,
     clean_result=_clean_result,
-    mismatched=_mismatched,
+    is_mismatched=_is_mismatched,
     is_empty=_is_empty,
 )

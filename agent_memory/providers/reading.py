@@ -200,7 +200,7 @@ def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part
     return (_format_shown(message, held) or _DEFAULT_OWNER) == form.name
 
 
-def marked(message: ConversationMessage, form: Format) -> ConversationMessage:
+def mark_origin(message: ConversationMessage, form: Format) -> ConversationMessage:
     """A loaded message that says where it is from, if it holds what nobody else may get.
 
     Most messages show their format, or hold nothing in which formats differ. A few do neither,

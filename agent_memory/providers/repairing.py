@@ -1,9 +1,9 @@
 """A view that a provider accepts, made from a history that it would not; pure.
 
-The history is taken apart into *atoms* (a part of a message, and who says it). One pass decides,
-from left to right and never looking ahead, which atoms stay; another writes what stays as
-messages. Decisions never change later, but for an exchange that is still open at the end: so
-the view of a longer history begins with the view of a shorter one.
+The history is split into part references (a part of a message, and who says it). One pass decides,
+from left to right and without looking ahead, which of them stay; a second one writes these as
+messages. Decisions are final, except for an exchange that is still open at the end: the view of a
+longer history therefore begins with the view of a shorter one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 
 from agent_memory.exchanges import Facts, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers.format import Draft, Format, derived_id, safe_id
+from agent_memory.providers.format import Format, MessageDraft, derived_id, safe_id
 from agent_memory.providers.formats import Provider, format_named
 from agent_memory.providers.part import Part, is_blank
 from agent_memory.providers.plain import CONTENT_OMITTED
@@ -35,7 +35,7 @@ _TOOL: Final = ParticipantRole.TOOL
 
 
 @attrs.define(eq=False)
-class Atom:
+class PartRef:
     """A part of a message on its way into the view.
 
     Args:
@@ -89,45 +89,46 @@ def repair(
         InvalidRequestError: the provider is unknown.
     """
     form = format_named(provider)
-    return written(messages, surviving(messages, form), form)
+    return rebuild(messages, accepted_parts(messages, form), form)
 
 
-def surviving(messages: Sequence[ConversationMessage], form: Format) -> list[Atom]:
-    """The atoms of a history that a provider accepts, in the order in which it wants them."""
-    return _Sieve(messages, form).sift()
+def accepted_parts(messages: Sequence[ConversationMessage], form: Format) -> list[PartRef]:
+    """The parts of a history that a provider accepts, in the order in which it wants them."""
+    return RepairPass(messages, form).run()
 
 
-class _Sieve:
+class RepairPass:
     """The pass that decides what stays."""
 
     def __init__(self, messages: Sequence[ConversationMessage], form: Format) -> None:
         self._messages: Final = messages
         self._form: Final = form
         self._plain: Final = [parts(message) for message in messages]
-        self._atoms: list[Atom] = []
-        self._waiting: Final[dict[str, Atom]] = {}
-        self._hosted: Final[dict[str, Atom]] = {}
+        self._refs: list[PartRef] = []
+        self._waiting: Final[dict[str, PartRef]] = {}
+        self._hosted: Final[dict[str, PartRef]] = {}
         self._called: Final[set[str]] = set()
         self._answering = False
         self._turn = 0
         self._head = True
 
-    def sift(self) -> list[Atom]:
+    def run(self) -> list[PartRef]:
+        """Return what stays, in the order in which the provider wants it."""
         before: ParticipantRole | None = None
         held = in_context(self._messages, self._plain)
         for index, message in enumerate(self._messages):
             facts = facts_of(message, held[index])
             self._head = self._head and facts.role in SYSTEM_ROLES
             follows = before is _ASSISTANT is facts.role
-            self._take(self._legal(index, held[index]), facts, follows=follows)
+            self._take(self._permitted(index, held[index]), facts, follows=follows)
             before = facts.role
-        return _with_led_reasoning([atom for atom in self._atoms if atom.alive], self._form)
+        return _drop_loose_reasoning([ref for ref in self._refs if ref.alive], self._form)
 
-    def _take(self, held: list[Atom], facts: Facts, *, follows: bool) -> None:
-        own = {atom.part.id for atom in held if atom.part.waits}
-        late = [atom for atom in held if atom.part.answers and atom.part.id in own]
-        given = [atom for atom in held if atom.part.answers and atom.part.id not in own]
-        rest = [atom for atom in held if not atom.part.answers]
+    def _take(self, held: list[PartRef], facts: Facts, *, follows: bool) -> None:
+        own = {ref.part.id for ref in held if ref.part.waits}
+        late = [ref for ref in held if ref.part.answers and ref.part.id in own]
+        given = [ref for ref in held if ref.part.answers and ref.part.id not in own]
+        rest = [ref for ref in held if not ref.part.answers]
         self._answer(given)
         # Among Responses items, words of the assistant's are an item that ends the turn.
         ends = facts.says if self._form.items else facts.answers_user
@@ -141,24 +142,24 @@ class _Sieve:
         self._call(rest)
         self._answer(late)
 
-    def _legal(self, index: int, held: tuple[Part, ...]) -> list[Atom]:
+    def _permitted(self, index: int, held: tuple[Part, ...]) -> list[PartRef]:
         """The parts of a message that the provider has a place for, by who may say them."""
         message = self._messages[index]
         own_form = fits(message, self._form, self._plain[index])
         speaker = self._speaker(message, held, own_form=own_form)
-        atoms: list[Atom] = []
+        refs: list[PartRef] = []
         for place, part in enumerate(held):
             after = held[place + 1] if place + 1 < len(held) else None
             if self._allowed(part, message, after, own_form=own_form):
                 role = _TOOL if part.answers else _ASSISTANT if part.hosted else speaker
-                atom = Atom(role, part, index, place, len(held), own_form)
-                self._clean(atom, self._plain[index][place])
-                atoms.append(atom)
-        return atoms
+                ref = PartRef(role, part, index, place, len(held), own_form)
+                self._clean(ref, self._plain[index][place])
+                refs.append(ref)
+        return refs
 
-    def _clean(self, atom: Atom, plain: Part) -> None:
+    def _clean(self, ref: PartRef, plain: Part) -> None:
         """Replace what the provider refuses inside a call or a result."""
-        form, part, call_id = self._form, atom.part, atom.part.id
+        form, part, call_id = self._form, ref.part, ref.part.id
         if part.kind not in ("call", "result") or call_id is None or form.name not in part.forms:
             return
         if call_id != plain.id:
@@ -168,8 +169,8 @@ class _Sieve:
         if part.answers:
             part = form.clean_result(part)
         # A part that is only known better than when it stood alone is sent as it is.
-        atom.changed = part.raw is not plain.raw or part.id != plain.id
-        atom.part = part
+        ref.changed = part.raw is not plain.raw or part.id != plain.id
+        ref.part = part
 
     def _speaker(
         self, message: ConversationMessage, held: tuple[Part, ...], *, own_form: bool
@@ -205,61 +206,61 @@ class _Sieve:
             return part.id is not None and role not in SYSTEM_ROLES
         return form.is_within(part) or form.block_for(part, role) is not None
 
-    def _call(self, atoms: list[Atom]) -> None:
-        for atom in atoms:
-            atom.turn = self._turn
-            call_id = atom.part.id if atom.part.waits else None
+    def _call(self, refs: list[PartRef]) -> None:
+        for ref in refs:
+            ref.turn = self._turn
+            call_id = ref.part.id if ref.part.waits else None
             if call_id is not None:
-                atom.alive = call_id not in self._called
+                ref.alive = call_id not in self._called
                 self._called.add(call_id)
-                if atom.alive:
-                    self._waiting[call_id] = atom
-            elif atom.part.hosted and self._form.pairs_hosted:
-                self._pair_hosted(atom)
-            elif atom.part.kind == "result" and atom.part.raw is not None:
+                if ref.alive:
+                    self._waiting[call_id] = ref
+            elif ref.part.hosted and self._form.pairs_hosted:
+                self._pair_hosted(ref)
+            elif ref.part.kind == "result" and ref.part.raw is not None:
                 # The provider's output for a call that the application has to answer.
-                atom.alive = atom.part.id not in self._waiting
-        self._atoms += atoms
+                ref.alive = ref.part.id not in self._waiting
+        self._refs += refs
 
-    def _pair_hosted(self, atom: Atom) -> None:
+    def _pair_hosted(self, ref: PartRef) -> None:
         """A hosted result answers a hosted call, which may wait for it through other exchanges."""
-        call_id = atom.part.id or ""
-        if atom.part.kind == "call":
-            atom.alive = call_id not in self._hosted
-            self._hosted.setdefault(call_id, atom)
+        call_id = ref.part.id or ""
+        if ref.part.kind == "call":
+            ref.alive = call_id not in self._hosted
+            self._hosted.setdefault(call_id, ref)
         else:
-            atom.alive = self._hosted.pop(call_id, None) is not None
+            ref.alive = self._hosted.pop(call_id, None) is not None
 
-    def _answer(self, atoms: list[Atom]) -> None:
+    def _answer(self, refs: list[PartRef]) -> None:
         """The first result of each call that waits stays; strays and later ones do not."""
-        for atom in atoms:
-            call = self._waiting.pop(atom.part.id or "", None)
+        for ref in refs:
+            call = self._waiting.pop(ref.part.id or "", None)
             if call is not None:
                 self._answering = True
-                atom.turn = self._turn
-                self._match(atom, call.part)
-                self._atoms.append(atom)
+                ref.turn = self._turn
+                self._match(ref, call.part)
+                self._refs.append(ref)
 
-    def _match(self, atom: Atom, call: Part) -> None:
+    def _match(self, ref: PartRef, call: Part) -> None:
         """Write the result anew if its item is of another kind than that of its call."""
-        part = atom.part
+        part = ref.part
         if part.custom is not call.custom:
             part = attrs.evolve(part, custom=call.custom)
-        if self._form.mismatched(call, part):
+        if self._form.is_mismatched(call, part):
             part = attrs.evolve(part, forms=frozenset())
-            atom.changed = True
-        atom.part = part
+            ref.changed = True
+        ref.part = part
 
     def _close_hosted(self) -> None:
         """The user goes on: a hosted call that a paused turn left without its result is dead."""
-        for atom in self._hosted.values():
-            atom.alive = False
+        for ref in self._hosted.values():
+            ref.alive = False
         self._hosted.clear()
 
     def _close(self) -> None:
         """Another message came: what still waits is dead."""
-        for atom in self._waiting.values():
-            atom.alive = False
+        for ref in self._waiting.values():
+            ref.alive = False
         self._waiting.clear()
         self._called.clear()
         self._answering = False
@@ -270,7 +271,7 @@ def is_signed(reasoning: Part) -> bool:
     return reasoning.signature is not None or reasoning.redacted is not None
 
 
-def _with_led_reasoning(atoms: list[Atom], form: Format) -> list[Atom]:
+def _drop_loose_reasoning(refs: list[PartRef], form: Format) -> list[PartRef]:
     """Drop reasoning whose continuation is gone.
 
     Providers want what a piece of reasoning led to right after it, and refuse two pieces side by
@@ -278,122 +279,125 @@ def _with_led_reasoning(atoms: list[Atom], form: Format) -> list[Atom]:
     https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking and
     https://platform.openai.com/docs/guides/reasoning.
     """
-    kept: list[Atom] = []
-    following: Atom | None = None
-    for atom in reversed(atoms):
-        if atom.part.kind == "reasoning" and not _leads_to(atom, following, form):
+    kept: list[PartRef] = []
+    following: PartRef | None = None
+    for ref in reversed(refs):
+        if ref.part.kind == "reasoning" and not _leads_to(ref, following, form):
             continue
-        kept.append(atom)
-        following = atom
+        kept.append(ref)
+        following = ref
     return kept[::-1]
 
 
-def _leads_to(atom: Atom, following: Atom | None, form: Format) -> bool:
+def _leads_to(ref: PartRef, following: PartRef | None, form: Format) -> bool:
     if following is None or following.role is not _ASSISTANT:
         return False
     if form.pairing == "following":
-        return following.turn == atom.turn
+        return following.turn == ref.turn
     if following.part.kind != "reasoning":
         return True
-    if atom.source == following.source:
-        return following.place == atom.place + 1
+    if ref.source == following.source:
+        return following.place == ref.place + 1
     # Items of one reply are messages of their own; elsewhere two messages are two replies.
-    return form.items and following.source == atom.source + 1
+    return form.items and following.source == ref.source + 1
 
 
-def written(
-    messages: Sequence[ConversationMessage], atoms: Sequence[Atom], form: Format
+def rebuild(
+    messages: Sequence[ConversationMessage], refs: Sequence[PartRef], form: Format
 ) -> list[ConversationMessage]:
-    """Write atoms as messages; a message that stays whole is the same object."""
+    """Write parts as messages; a message that stays whole is the same object."""
     uses: Counter[int] = Counter()
     made: list[ConversationMessage] = []
     after_results: list[ConversationMessage] = []
-    for _, together in groupby(atoms, key=_togetherness(form)):
+    for _, together in groupby(refs, key=_merge_key(form)):
         held = list(together)
         source = messages[held[0].source]
         if held[0].role is not _TOOL:
             made += after_results
             after_results.clear()
-        told = _told(held, form)
-        if len(told) == len(held) and _is_whole(held, source, form):
+        carried = _with_required_text(held, form)
+        if len(carried) == len(held) and _is_whole(held, source, form):
             made.append(source)
             continue
         extra: Mapping[str, Any] = source.extra if held[0].own_form else {}
-        drafts = form.arrange(form, held[0].role, told, extra)
+        drafts = form.arrange(form, held[0].role, carried, extra)
         for new in drafts:
             target = after_results if new.after_results else made
             target.append(_message(new, messages, held, uses))
-    if not _awaits_results(atoms):
+    if not _awaits_results(refs):
         made += after_results
-    return _opened(made, form) if form.user_first else made
+    return _with_opening(made, form) if form.user_first else made
 
 
-def _told(held: Sequence[Atom], form: Format) -> list[Part]:
+def _with_required_text(held: Sequence[PartRef], form: Format) -> list[Part]:
     """The parts of one message, and the words that have to stand beside them.
 
     Decided after each of the messages that it is made of, so that later ones change nothing.
     """
-    told: list[Part] = []
-    for _, together in groupby(held, key=lambda atom: atom.source):
-        told += [atom.part for atom in together]
-        words = form.words_for(told)
+    carried: list[Part] = []
+    for _, together in groupby(held, key=lambda ref: ref.source):
+        carried += [ref.part for ref in together]
+        words = form.required_text(carried)
         if words is not None:
-            told.append(Part("text", words))
-    return told
+            carried.append(Part("text", words))
+    return carried
 
 
-def _awaits_results(atoms: Sequence[Atom]) -> bool:
+def _awaits_results(refs: Sequence[PartRef]) -> bool:
     """Whether the exchange at the end is open: nothing but results may come before it closes."""
     waiting: set[str | None] = set()
-    for atom in atoms:
-        if atom.part.waits:
-            waiting.add(atom.part.id)
-        elif atom.part.answers:
-            waiting.discard(atom.part.id)
+    for ref in refs:
+        if ref.part.waits:
+            waiting.add(ref.part.id)
+        elif ref.part.answers:
+            waiting.discard(ref.part.id)
     return bool(waiting)
 
 
-def _togetherness(form: Format) -> Callable[[Atom], tuple[ParticipantRole, int]]:
-    """What neighbouring atoms have in common that make one message."""
+def _merge_key(form: Format) -> Callable[[PartRef], tuple[ParticipantRole, int]]:
+    """What neighbouring parts have in common that make one message."""
 
-    def merged(atom: Atom) -> tuple[ParticipantRole, int]:
+    def merged(ref: PartRef) -> tuple[ParticipantRole, int]:
         """Anthropic and Bedrock: neighbours of one role."""
-        role = _USER if atom.role is _TOOL else atom.role
-        return role, atom.source if role in SYSTEM_ROLES else -1
+        role = _USER if ref.role is _TOOL else ref.role
+        return role, ref.source if role in SYSTEM_ROLES else -1
 
-    def by_turn(atom: Atom) -> tuple[ParticipantRole, int]:
+    def by_turn(ref: PartRef) -> tuple[ParticipantRole, int]:
         """Chat Completions: messages as they came, but for calls that came one by one."""
-        return atom.role, atom.turn if atom.role is _ASSISTANT else atom.source
+        return ref.role, ref.turn if ref.role is _ASSISTANT else ref.source
 
-    def by_source(atom: Atom) -> tuple[ParticipantRole, int]:
+    def by_source(ref: PartRef) -> tuple[ParticipantRole, int]:
         """Responses: items as they came."""
-        return atom.role, atom.source
+        return ref.role, ref.source
 
     if form.merges:
         return merged
     return by_source if form.items else by_turn
 
 
-def _is_whole(held: list[Atom], source: ConversationMessage, form: Format) -> bool:
-    """Whether the atoms are all of one message, untouched and in its order."""
+def _is_whole(held: list[PartRef], source: ConversationMessage, form: Format) -> bool:
+    """Whether the parts are all of one message, untouched and in its order."""
     first = held[0]
-    if not first.own_form or len(held) != first.size or form.rewrites(source):
+    if not first.own_form or len(held) != first.size or form.needs_rewrite(source):
         return False
     untouched = all(
-        atom.source == first.source and atom.place == place and not atom.changed
-        for place, atom in enumerate(held)
+        ref.source == first.source and ref.place == place and not ref.changed
+        for place, ref in enumerate(held)
     )
     kept_role = source.role in (_USER, _TOOL) or source.role is first.role or first.part.hosted
     return untouched and kept_role
 
 
 def _message(
-    new: Draft, messages: Sequence[ConversationMessage], held: list[Atom], uses: Counter[int]
+    new: MessageDraft,
+    messages: Sequence[ConversationMessage],
+    held: list[PartRef],
+    uses: Counter[int],
 ) -> ConversationMessage:
     """A message that takes what a provider does not see from those it is made of."""
     first = held[0].source
     base = messages[first]
-    parents = [messages[index] for index in dict.fromkeys(atom.source for atom in held)]
+    parents = [messages[index] for index in dict.fromkeys(ref.source for ref in held)]
     usages = [parent.usage for parent in parents if parent.usage is not None]
     extra = dict(new.extra)
     if new.content is not None:
@@ -414,7 +418,7 @@ def _message(
     return made.placed(base.position, base.agent_id)
 
 
-def _opened(made: list[ConversationMessage], form: Format) -> list[ConversationMessage]:
+def _with_opening(made: list[ConversationMessage], form: Format) -> list[ConversationMessage]:
     """Let the user speak first."""
     head = leading_system(made)
     if head == len(made) or made[head].role is not _ASSISTANT:

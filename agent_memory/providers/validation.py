@@ -46,7 +46,7 @@ Rule: TypeAlias = Literal[
 ]
 """What can be wrong."""
 
-Found: TypeAlias = tuple[int, Rule, str]
+_Found: TypeAlias = tuple[int, Rule, str]
 
 _TOOL_RULES: Final = frozenset[Rule]({
     "call_placement",
@@ -111,10 +111,10 @@ def validate(messages: Sequence[ConversationMessage], provider: Provider) -> lis
 
 def _page(rule: Rule, form: Format) -> str:
     if rule in _TOOL_RULES:
-        return form.pages.tools
+        return form.sources.tools
     if rule in ("loose_reasoning", "unsigned_reasoning"):
-        return form.pages.reasoning
-    return form.pages.content if rule in ("format", "blank_text") else form.pages.messages
+        return form.sources.reasoning
+    return form.sources.content if rule in ("format", "blank_text") else form.sources.messages
 
 
 def _within(
@@ -127,7 +127,7 @@ def _within(
         yield "format", f"it is not written in the format {form.name}"
     if form.is_empty(message, held):
         yield "empty_content", "it has no content"
-    if own_form and form.words_for(held) is not None:
+    if own_form and form.required_text(held) is not None:
         yield "lone_document", "it holds a document and no text"
     for part in held:
         if part.kind == "text":
@@ -192,7 +192,7 @@ def _loose_items(
 
 def _unpaired(
     messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], form: Format
-) -> Iterator[Found]:
+) -> Iterator[_Found]:
     """What is wrong with the calls and results of a history; `held` are its messages' parts."""
     open_sites = open_sites_of(messages, held)
     if form.pairing == "anywhere":
@@ -228,7 +228,7 @@ def _results(inside: tuple[Part, ...]) -> list[str | None]:
     return [part.id for part in inside if part.answers]
 
 
-def _repeated(calls: list[tuple[int, str]]) -> Iterator[Found]:
+def _repeated(calls: list[tuple[int, str]]) -> Iterator[_Found]:
     """Calls of one turn with the same id."""
     # Most turns have one call, and counting takes longer than all else here.
     counted = Counter([call_id for _, call_id in calls]) if len(calls) > 1 else Counter[str]()
@@ -240,7 +240,7 @@ def _repeated(calls: list[tuple[int, str]]) -> Iterator[Found]:
 
 def _result(
     index: int, call_id: str | None, calls: Container[str], answered: set[str]
-) -> Iterator[Found]:
+) -> Iterator[_Found]:
     """Note one result, and what is wrong with it."""
     if call_id is None or call_id not in calls:
         yield index, "orphaned_result", f"no call before it has the id {call_id}"
@@ -252,24 +252,24 @@ def _result(
 
 def _unanswered(
     index: int, calls: list[str], answered: set[str], open_sites: set[tuple[int, str]]
-) -> Iterator[Found]:
+) -> Iterator[_Found]:
     for call_id in dict.fromkeys(calls):
         if call_id not in answered and (index, call_id) not in open_sites:
             yield index, "unanswered_call", f"no result of the call {call_id} follows it"
 
 
-Turn: TypeAlias = tuple[ParticipantRole, list[tuple[int, tuple[Part, ...]]]]
+_Turn: TypeAlias = tuple[ParticipantRole, list[tuple[int, tuple[Part, ...]]]]
 
 
 def _turns(
     messages: Sequence[ConversationMessage], held: Sequence[tuple[Part, ...]], form: Format
-) -> list[Turn]:
+) -> list[_Turn]:
     """The messages with their parts; neighbours of the assistant's count as one message.
 
     Bedrock, which wants roles to alternate, takes none. All results of a turn have to be in one
     message. Source: https://docs.anthropic.com/en/api/messages, "messages".
     """
-    turns: list[Turn] = []
+    turns: list[_Turn] = []
     for index, inside in enumerate(held):
         role = messages[index].role
         joins = turns and turns[-1][0] is role is _ASSISTANT and not form.alternates
@@ -279,7 +279,7 @@ def _turns(
     return turns
 
 
-def _adjacent(turns: Sequence[Turn], open_sites: set[tuple[int, str]]) -> Iterator[Found]:
+def _adjacent(turns: Sequence[_Turn], open_sites: set[tuple[int, str]]) -> Iterator[_Found]:
     """Anthropic and Bedrock: all results in the next turn, at its beginning."""
     before: dict[str, int] = {}
     for role, inside in turns:
@@ -304,7 +304,7 @@ def _adjacent(turns: Sequence[Turn], open_sites: set[tuple[int, str]]) -> Iterat
         yield from _unanswered(index, [call_id], set(), open_sites)
 
 
-def _hosted(turns: Sequence[Turn]) -> Iterator[Found]:
+def _hosted(turns: Sequence[_Turn]) -> Iterator[_Found]:
     """Calls of hosted tools: answered by the assistant, before the user goes on."""
     waiting: dict[str | None, int] = {}
     for role, inside in turns:
@@ -328,7 +328,7 @@ def _following(
     messages: Sequence[ConversationMessage],
     held: Sequence[tuple[Part, ...]],
     open_sites: set[tuple[int, str]],
-) -> Iterator[Found]:
+) -> Iterator[_Found]:
     """Chat Completions: a message of role tool for each call, right after them."""
     calls: list[str] = []
     known: set[str] = set()
@@ -348,7 +348,7 @@ def _following(
 
 def _anywhere(
     held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str]], form: Format
-) -> Iterator[Found]:
+) -> Iterator[_Found]:
     """Responses: an output for each call somewhere after it."""
     called: dict[str, int] = {}
     answered: set[str] = set()
