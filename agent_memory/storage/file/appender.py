@@ -175,9 +175,6 @@ class Appender:
     lock: ChatLock
     durability: Durability
     cache: StateCache = attrs.field(factory=StateCache, init=False)
-    # One thread at a time prepares and writes: the interpreter runs no two at once, and when
-    # they take turns at every system call, that costs more than the writing.
-    _writing: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     def commit(self, saves: Sequence[PendingSave[Entry]]) -> list[Outcome]:
         """Append saves of one chat, and return the outcome of each.
@@ -205,20 +202,18 @@ class Appender:
     def _append_locked(
         self, file: FileIO, paths: ChatPaths, key: ChatKey, saves: Sequence[PendingSave[bytes]]
     ) -> Sequence[Outcome]:
-        state: LogState | None = None
+        state = self.cache.take(paths.log, os.fstat(file.fileno()))
+        state = load_state(file, paths, key) if state is None else state
         try:
-            with self._writing:
-                state = self.cache.take(paths.log, os.fstat(file.fileno()))
-                state = load_state(file, paths, key) if state is None else state
-                plan = _planned(file, key, state, saves)
-                refs, data = _lines(key, state, plan)
-                if refs:
-                    write_behind(file, state.end, data)
+            plan = _planned(file, key, state, saves)
+            refs, data = _lines(key, state, plan)
+            if refs:
+                write_behind(file, state.end, data)
             self._bring_to_disk(file, paths, state, has_written=bool(refs))
             if refs:
                 state.grow(refs, len(data))
         finally:
-            if state is not None and state.end == 0:
+            if state.end == 0:
                 with suppress(OSError):  # nothing is stored in the file that was made for it
                     os.unlink(paths.log)  # noqa: PTH108 - a string
         if state.end:

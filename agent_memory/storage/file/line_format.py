@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -161,10 +159,11 @@ def parse_line(line: bytes, at: int, agent_id: str) -> ParsedLine:
 
 def entry_ref(line: bytes, at: int, agent_id: str) -> EntryRef | None:
     """Return the ref of the entry in a line, without reading its content where possible."""
-    refs = _legible_refs(line, at)
-    quick = next(refs, None)
-    if quick is not None and quick.start == at and line.find(_MARKER, 1) < 0:
-        return quick
+    found = _PREFIX.match(line)
+    if found is not None and line.find(_MARKER, 1) < 0:
+        ref = _legible_ref(found, at)
+        if ref is not None:
+            return ref
     parsed = parse_line(line, at, agent_id)
     return parsed.ref if isinstance(parsed, StoredEntry) else None
 
@@ -176,23 +175,24 @@ def positions_in(line: bytes, at: int, agent_id: str) -> tuple[int, int] | None:
     their positions to other entries.
     """
     ref = entry_ref(line, at, agent_id)
-    positions = [ref.position for ref in ([ref] if ref else _legible_refs(line, at))]
+    refs = [ref] if ref else [_legible_ref(found, at) for found in _PREFIX.finditer(line)]
+    positions = [ref.position for ref in refs if ref is not None]
     return (min(positions), max(positions)) if positions else None
 
 
-def _legible_refs(line: bytes, at: int) -> Iterator[EntryRef]:
-    for found in _PREFIX.finditer(line):
-        position, start, length, identifier, following = found.groups()
-        with suppress(ValueError, CorruptedRecordError):
-            fields = {
-                "position": int(position),
-                "batch_start": int(start),
-                "batch_length": int(length),
-                "id": json.loads(identifier),
-            }
-            yield _checked_ref(
-                fields, at + found.start(), at + len(line), is_note=following == b"note"
-            )
+def _legible_ref(found: re.Match[bytes], at: int) -> EntryRef | None:
+    position, start, length, identifier, following = found.groups()
+    try:
+        fields = {
+            "position": int(position),
+            "batch_start": int(start),
+            "batch_length": int(length),
+            "id": json.loads(identifier),
+        }
+        stop = at + len(found.string)
+        return _checked_ref(fields, at + found.start(), stop, is_note=following == b"note")
+    except (ValueError, CorruptedRecordError):
+        return None
 
 
 def _checked_ref(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> EntryRef:
