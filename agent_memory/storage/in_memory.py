@@ -33,17 +33,17 @@ class _Chat:
 
     def append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         save = PendingSave(key, entries, entries)
-        plan = append_plan(key, self.last, self.floor, [save], self._known)
-        (outcome,) = plan.outcomes
+        plan = append_plan(key, self.last, self.floor, [save], self.known)
+        outcome = plan.outcomes[0]
         if isinstance(outcome, Exception):
             raise outcome
-        for placed, _ in plan.added:
+        for placed, _ in plan.additions[0]:
             self.entries.append(placed)
             self.by_id[placed.id] = placed
         self.updated_at = datetime.now(UTC)
         return outcome
 
-    def _known(self, entry: Entry) -> Entry | None:
+    def known(self, entry: Entry) -> Entry | None:
         return self.by_id.get(entry.id)
 
     def forget(self, keep: int) -> int:
