@@ -10,6 +10,7 @@ from agent_memory.providers.reading import must_stay
 from agent_memory.summarizers.base import is_summary
 from agent_memory.tokens import TokenCounter, guarded
 from agent_memory.turns import Group, group, leading_system
+from agent_memory.validation import checked_count
 
 __all__ = ["fit_to_tokens"]
 
@@ -35,8 +36,7 @@ def fit_to_tokens(
     Raises:
         InvalidRequestError: what is always in needs more than `max_tokens`, or that is no int.
     """
-    if type(max_tokens) is not int:
-        raise InvalidRequestError(f"max_tokens must be an int, not {max_tokens!r}")
+    checked_count(max_tokens, "max_tokens", at_least=None)
     groups = group(messages)
     costs = _costs(groups, messages, guarded(counter))
     chosen = _always_in(groups, messages)

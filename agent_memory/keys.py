@@ -82,8 +82,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_chances.clear)  # else two processes make the same ids
 
 
-def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+def id_field(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Check a field of an attrs class: an id."""
     check_id(value, attribute.name)
+
+
+def optional_id_field(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Check a field of an attrs class: an id, or None."""
+    if value is not None:
+        check_id(value, attribute.name)
 
 
 @attrs.frozen(order=True, cache_hash=True)
@@ -101,9 +108,9 @@ class ChatKey:
         InvalidRequestError: an id is none.
     """
 
-    user_id: str = attrs.field(validator=_id)
-    session_id: str = attrs.field(validator=_id)
-    agent_id: str = attrs.field(validator=_id)
+    user_id: str = attrs.field(validator=id_field)
+    session_id: str = attrs.field(validator=id_field)
+    agent_id: str = attrs.field(validator=id_field)
 
     def __str__(self) -> str:
         return f"user {self.user_id!r}, session {self.session_id!r}, agent {self.agent_id!r}"

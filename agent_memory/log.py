@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 
-from agent_memory.keys import ChatKey, check_id, new_id
+from agent_memory.keys import ChatKey, id_field, new_id
 from agent_memory.messages import (
     ConversationMessage,
     Usage,
@@ -23,10 +23,6 @@ from agent_memory.messages import (
 )
 
 __all__ = ["ChatInfo", "Covered", "Entry", "LogSlice", "Note", "SummaryRecord", "same_payload"]
-
-
-def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_id(value, attribute.name)
 
 
 def _data(value: object) -> Mapping[str, Any]:
@@ -50,9 +46,9 @@ class Note:
         agent_id: whose chat it was stored in; set by the store.
     """
 
-    kind: str = attrs.field(validator=_id)
+    kind: str = attrs.field(validator=id_field)
     data: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_data)
-    id: str = attrs.field(factory=new_id, validator=_id, kw_only=True)
+    id: str = attrs.field(factory=new_id, validator=id_field, kw_only=True)
     timestamp: datetime = attrs.field(
         factory=lambda: datetime.now(UTC), converter=utc_timestamp, kw_only=True
     )
@@ -218,7 +214,7 @@ class SummaryRecord:
     tokens_before: int = 0
     tokens_after: int = 0
     usage: Usage | None = None
-    id: str = attrs.field(factory=new_id, validator=_id)
+    id: str = attrs.field(factory=new_id, validator=id_field)
     created_at: datetime = attrs.field(factory=lambda: datetime.now(UTC), converter=utc_timestamp)
 
     def fits(self, floor: int, last: int) -> bool:

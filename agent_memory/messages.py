@@ -11,7 +11,8 @@ import attrs
 
 from agent_memory.base_errors import InvalidRequestError
 from agent_memory.content import freeze, thaw
-from agent_memory.keys import ChatKey, chat_key, check_id, new_id
+from agent_memory.keys import ChatKey, chat_key, id_field, new_id, optional_id_field
+from agent_memory.validation import bool_field, count_field
 
 __all__ = [
     "NOTHING",
@@ -47,15 +48,6 @@ SYSTEM_ROLES: Final = frozenset({ParticipantRole.SYSTEM, ParticipantRole.DEVELOP
 """The roles that instruct a model: two names of providers for the same."""
 
 
-def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_id(value, attribute.name)
-
-
-def _tokens(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise InvalidRequestError(f"{attribute.name} must be an int of at least 0, not {value!r}")
-
-
 @attrs.frozen
 class Usage:
     """Tokens that a model's provider reported.
@@ -72,10 +64,10 @@ class Usage:
         InvalidRequestError: a figure is no int or negative.
     """
 
-    input_tokens: int = attrs.field(default=0, validator=_tokens)
-    output_tokens: int = attrs.field(default=0, validator=_tokens)
-    cached_tokens: int = attrs.field(default=0, validator=_tokens)
-    reasoning_tokens: int = attrs.field(default=0, validator=_tokens)
+    input_tokens: int = attrs.field(default=0, validator=count_field)
+    output_tokens: int = attrs.field(default=0, validator=count_field)
+    cached_tokens: int = attrs.field(default=0, validator=count_field)
+    reasoning_tokens: int = attrs.field(default=0, validator=count_field)
 
     @property
     def total_tokens(self) -> int:
@@ -123,16 +115,6 @@ def utc_timestamp(value: object) -> datetime:
         raise InvalidRequestError(
             f"timestamp {value.isoformat()} lies outside the years 1 to 9999 in UTC"
         ) from None
-
-
-def _optional_id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None:
-        check_id(value, attribute.name)
-
-
-def _bool(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidRequestError(f"{attribute.name} must be True or False, not {value!r}")
 
 
 def _usage(_instance: object, _attribute: attrs.Attribute[Any], value: object) -> None:
@@ -198,12 +180,12 @@ class ConversationMessage:
 
     role: ParticipantRole = attrs.field(converter=_role)
     content: Any = attrs.field(converter=freeze)  # pyright: ignore[reportUnknownVariableType]
-    id: str = attrs.field(factory=new_id, validator=_id, kw_only=True)
+    id: str = attrs.field(factory=new_id, validator=id_field, kw_only=True)
     timestamp: datetime = attrs.field(
         factory=lambda: datetime.now(UTC), converter=utc_timestamp, kw_only=True
     )
-    run_id: str | None = attrs.field(default=None, validator=_optional_id, kw_only=True)
-    pinned: bool = attrs.field(default=False, validator=_bool, kw_only=True)
+    run_id: str | None = attrs.field(default=None, validator=optional_id_field, kw_only=True)
+    pinned: bool = attrs.field(default=False, validator=bool_field, kw_only=True)
     usage: Usage | None = attrs.field(default=None, validator=_usage, kw_only=True)
     extra: Mapping[str, Any] = attrs.field(default=NOTHING, converter=_extra, kw_only=True)
     metadata: Mapping[str, Any] = attrs.field(default=NOTHING, converter=_metadata, kw_only=True)

@@ -26,6 +26,7 @@ import attrs
 from agent_memory.errors import InvalidRequestError
 from agent_memory.exchanges import CallSite, ExchangeScan, Facts, GroupKind, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
+from agent_memory.validation import checked_count
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 
@@ -108,8 +109,7 @@ def split_recent(
     Raises:
         InvalidRequestError: `keep_last` is not an int of at least 1.
     """
-    if type(keep_last) is not int or keep_last < 1:
-        raise InvalidRequestError(f"keep_last must be an int of at least 1, not {keep_last!r}")
+    checked_count(keep_last, "keep_last", at_least=1)
     cut = safe_start(messages, max(0, len(messages) - 2 * keep_last))
     return list(messages[:cut]), list(messages[cut:])
 

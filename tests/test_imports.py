@@ -22,6 +22,7 @@ ROOT = Path(agent_memory.__file__).parent
 FLOORS = [
     # values: no input or output
     {"_lazy", "_version", "base_errors"},
+    {"validation"},
     {"content", "keys"},
     {"errors", "messages"},
     {"log", "records", "events", "telemetry"},

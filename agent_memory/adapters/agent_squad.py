@@ -22,8 +22,8 @@ from agent_memory.providers import parts
 from agent_memory.providers.part import as_dict
 from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.requests import checked_count
 from agent_memory.summarizers.base import SummarizerFunction
+from agent_memory.validation import checked_count
 
 try:
     # It has no types for checkers: what comes from it is Any.

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from agent_memory.errors import InvalidRequestError
-from agent_memory.keys import check_id
+from agent_memory.keys import id_field, optional_id_field
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.records import Entry, Note
+from agent_memory.validation import count_field
 
 RUN: Final = "run"
 """The kind of the notes that runs leave."""
-
-
-def _id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_id(value, attribute.name)
-
-
-def _whole(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise InvalidRequestError(f"{attribute.name} must be an int of at least 0, not {value!r}")
 
 
 @attrs.frozen
@@ -38,8 +29,8 @@ class ThreadCounts:
         InvalidRequestError: a number is negative, or something is of another type.
     """
 
-    runs: int = attrs.field(default=0, validator=_whole)
-    messages: int = attrs.field(default=0, validator=_whole)
+    runs: int = attrs.field(default=0, validator=count_field)
+    messages: int = attrs.field(default=0, validator=count_field)
     last_run: str | None = attrs.field(
         default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
     )
@@ -73,13 +64,13 @@ class RunNote:
         InvalidRequestError: a figure is negative, or something is of another type.
     """
 
-    run_id: str = attrs.field(validator=_id)
+    run_id: str = attrs.field(validator=id_field)
     usage: Usage = attrs.field(validator=attrs.validators.instance_of(Usage))
-    context_tokens: int = attrs.field(validator=_whole)
-    record_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_id))
-    floor: int = attrs.field(default=0, validator=_whole)
+    context_tokens: int = attrs.field(validator=count_field)
+    record_id: str | None = attrs.field(default=None, validator=optional_id_field)
+    floor: int = attrs.field(default=0, validator=count_field)
     counts: ThreadCounts | None = None
-    position: int = attrs.field(default=0, validator=_whole)
+    position: int = attrs.field(default=0, validator=count_field)
 
     def to_note(self) -> Note:
         """Return the note to be stored."""

@@ -14,7 +14,7 @@ from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.providers import text_of
 from agent_memory.records import ChatInfo, Entry
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.requests import checked_count
+from agent_memory.validation import checked_count
 
 TITLE_LENGTH: Final = 80
 """Characters of a title."""

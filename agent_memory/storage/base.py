@@ -20,8 +20,6 @@ from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.storage.requests import (
     check_scope_ids,
     check_session,
-    checked_age,
-    checked_count,
     checked_entries,
     checked_ids,
     checked_messages,
@@ -32,6 +30,7 @@ from agent_memory.storage.requests import (
 )
 from agent_memory.storage.retracting import retract_newest_shown
 from agent_memory.storage.summaries import SummaryStore
+from agent_memory.validation import checked_count, checked_duration
 
 Scope: TypeAlias = Literal["process", "host", "network"]
 """Which writers a store keeps in order: those of this process, this machine, or anywhere."""
@@ -434,7 +433,7 @@ class ChatStorage(StoreHooks):
         Raises:
             InvalidRequestError: it is negative or no timedelta.
         """
-        checked_age(older_than)
+        checked_duration(older_than, "older_than")
         await self._ready()
         try:
             return await run_uncancelled(self._purge(older_than))

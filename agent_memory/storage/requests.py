@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Final, cast
 
 from agent_memory.errors import InvalidRequestError
@@ -11,6 +10,7 @@ from agent_memory.keys import check_id
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, Note, is_corrupted, same_payload
 from agent_memory.storage._engine.append_plan import conflict
+from agent_memory.validation import checked_count
 
 _SQUAD_ADVICE: Final = (
     "Within agent-squad use the adapter: AgentSquad(storage=AgentSquadChatStorage(storage)), "
@@ -146,30 +146,6 @@ def without_repeats(key: ChatKey, entries: Sequence[Entry]) -> list[Entry]:
         if known is not entry and not same_payload(known, entry):
             raise conflict(key, entry.id)
     return list(by_id.values())
-
-
-def checked_count(value: object, name: str, at_least: int = 0) -> int:
-    """Return a whole number of at least so much.
-
-    Raises:
-        InvalidRequestError: it is none.
-    """
-    if type(value) is not int or value < at_least:
-        raise InvalidRequestError(
-            f"{name} must be a whole number of at least {at_least}, not {value!r}"
-        )
-    return value
-
-
-def checked_age(value: object) -> timedelta:
-    """Return a timedelta of at least 0.
-
-    Raises:
-        InvalidRequestError: it is none.
-    """
-    if not isinstance(value, timedelta) or value < timedelta(0):
-        raise InvalidRequestError(f"older_than must be a timedelta >= 0, not {value!r}")
-    return value
 
 
 def check_scope_ids(user_id: object, session_id: object) -> None:

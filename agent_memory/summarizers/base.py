@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 import attrs
 
 from agent_memory.errors import InvalidRequestError, InvalidSummaryError
-from agent_memory.keys import check_id, new_id
+from agent_memory.keys import check_id, new_id, optional_id_field
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import text_message, text_of
 from agent_memory.summarizers.coverage import Coverage
@@ -152,11 +152,6 @@ def _id_or_new(value: str) -> str:
     return value or new_summary_id()
 
 
-def _optional_id(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None:
-        check_id(value, attribute.name)
-
-
 def _usage(_instance: object, _attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, Usage):
         raise InvalidSummaryError(f"usage must be a Usage or None, not {type(value).__name__}")
@@ -186,7 +181,7 @@ class SummaryResult:
 
     summary: tuple[ConversationMessage, ...] = attrs.field(default=None, converter=_messages)
     messages_to_keep: tuple[ConversationMessage, ...] = attrs.field(default=(), converter=_kept)
-    last_summarized_run_id: str | None = attrs.field(default=None, validator=_optional_id)
+    last_summarized_run_id: str | None = attrs.field(default=None, validator=optional_id_field)
     summary_id: str = attrs.field(default="", converter=_id_or_new)
     usage: Usage | None = attrs.field(default=None, validator=_usage)
 

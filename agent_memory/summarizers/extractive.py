@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import parts
 from agent_memory.providers.part import Part, to_json
@@ -23,6 +22,7 @@ from agent_memory.summarizers.coverage import coverage_of
 from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
 from agent_memory.summarizers.sentences import Sentence, choose, clip, split_sentences
 from agent_memory.turns import safe_start
+from agent_memory.validation import checked_count
 
 _NOTE: Final = "sentences picked from it, the rest left out"
 _NOTHING: Final = "(Nothing in it was text.)"
@@ -86,10 +86,7 @@ class ExtractiveSummarizer:
             ("max_chars", max_chars, 200),
             ("keep_count", keep_count, 1),
         ):
-            if type(value) is not int or value < least:
-                raise InvalidRequestError(
-                    f"{name} must be an int of at least {least}, not {value!r}"
-                )
+            checked_count(value, name, least)
         self.keep_count = keep_count
         self._max_sentences = max_sentences
         self._max_chars = max_chars

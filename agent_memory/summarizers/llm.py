@@ -36,6 +36,7 @@ from agent_memory.summarizers.retrying import Retry
 from agent_memory.summarizers.transcript import TranscriptLimits, entries_of
 from agent_memory.tokens import TokenCounter, guarded
 from agent_memory.turns import split_recent
+from agent_memory.validation import checked_count
 
 _log = logging.getLogger(__name__)
 
@@ -145,11 +146,12 @@ class LLMSummarizer:
         timeout: float | None = 120.0,
         retry: Retry | None = None,
     ) -> None:
-        _check_int("token_threshold", token_threshold, 0)
+        checked_count(token_threshold, "token_threshold")
         if keep_recent_count is not None:
-            _check_int("keep_recent_count", keep_recent_count, 1)
-        _check_int("max_summary_tokens", max_summary_tokens, 50)
-        _check_int("max_input_tokens", max_input_tokens, max_summary_tokens + _SMALLEST_INPUT)
+            checked_count(keep_recent_count, "keep_recent_count", at_least=1)
+        checked_count(max_summary_tokens, "max_summary_tokens", at_least=50)
+        smallest_input = max_summary_tokens + _SMALLEST_INPUT
+        checked_count(max_input_tokens, "max_input_tokens", at_least=smallest_input)
         self._instruction = instruction
         self.token_threshold: Final = token_threshold
         self.keep_recent_count = keep_recent_count
@@ -287,8 +289,3 @@ class LLMSummarizer:
                 f"instruction must be a text or give one, not {type(text).__name__}"
             )
         return text
-
-
-def _check_int(name: str, value: object, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise InvalidRequestError(f"{name} must be an int of at least {least}, not {value!r}")

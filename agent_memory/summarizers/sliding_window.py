@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import SummaryResult
 from agent_memory.summarizers.bounds import KeepBounds
 from agent_memory.summarizers.cutting import run_starts, runs_cut, split_at, summarized_run
 from agent_memory.turns import leading_system, safe_start
+from agent_memory.validation import checked_count
 
 
 class SlidingWindowSummarizer:
@@ -25,9 +25,7 @@ class SlidingWindowSummarizer:
     """
 
     def __init__(self, keep_count: int = 1) -> None:
-        if type(keep_count) is not int:
-            raise InvalidRequestError(f"keep_count must be an int, not {keep_count!r}")
-        self.keep_count = max(keep_count, 1)
+        self.keep_count = max(checked_count(keep_count, "keep_count", at_least=None), 1)
 
     def __call__(
         self, history: list[ConversationMessage], keep_last: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypedDict, get_args
 
@@ -12,9 +11,9 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.events import CompactionRequest, Event
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Provider
-from agent_memory.storage.requests import checked_count
 from agent_memory.summarizers.base import Summarizer, check_summarizer
 from agent_memory.tokens import TokenCounter
+from agent_memory.validation import checked_count, checked_seconds
 
 PAIR: Final = 2
 """Messages of a pair: the user's and the assistant's."""
@@ -29,13 +28,8 @@ def _at_least(least: int) -> Any:
 
 
 def _seconds(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InvalidRequestError(
-            f"{attribute.name} must be a number of seconds above 0, or None for no limit, "
-            f"not {value!r}"
-        )
+    if value is not None:
+        checked_seconds(value, attribute.name, none="no limit")
 
 
 def _summarizer(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:

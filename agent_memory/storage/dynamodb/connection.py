@@ -6,7 +6,6 @@ import functools
 import importlib
 import importlib.util
 import logging
-import math
 import re
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
@@ -22,6 +21,7 @@ from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.sdk_errors import classify, code_of, translate_error
 from agent_memory.storage.dynamodb.table_client import DynamoClient, TableClient
 from agent_memory.storage.dynamodb.table_layout import HEADER
+from agent_memory.validation import checked_count, checked_seconds
 
 DEFAULT_TTL_ATTRIBUTE: Final = "expires_at"
 
@@ -50,14 +50,11 @@ def checked_options(
         )
     if endpoint_url is not None:
         check_endpoint(endpoint_url)
-    if ttl_seconds is not None and (type(ttl_seconds) is not int or ttl_seconds < 1):
-        raise InvalidRequestError(
-            f"ttl_seconds must be a whole number of at least 1, or None, not {ttl_seconds!r}"
-        )
+    if ttl_seconds is not None:
+        checked_count(ttl_seconds, "ttl_seconds", at_least=1)
     if ttl_attribute is not None:
         _check_attribute(ttl_attribute, ttl_seconds)
-    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-        raise InvalidRequestError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+    checked_seconds(timeout, "timeout")
 
 
 def check_endpoint(endpoint_url: object) -> None:

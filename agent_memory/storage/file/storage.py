@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import warnings
@@ -50,6 +49,7 @@ from agent_memory.storage.file.record_files import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
 from agent_memory.storage.requests import check_scope_ids
 from agent_memory.storage.summaries import Found, StoredSummaries, SummaryStore
+from agent_memory.validation import checked_seconds
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class FileChatStorage(ChatStorage):
         self._root = _checked_directory(directory)
         if durability not in ("full", "os"):
             raise InvalidRequestError(f'durability must be "full" or "os", not {durability!r}')
-        lock = ChatLock(_checked_seconds(lock_timeout), durability)
+        lock = ChatLock(checked_seconds(lock_timeout, "lock_timeout", zero=True), durability)
         self._appender = Appender(self._root, lock, durability)
         self._trimmer = Trimmer(lock, durability)
         self._records = RecordFiles(lock, durability)
@@ -317,12 +317,6 @@ class FileChatStorage(ChatStorage):
         work = partial(function, paths_of(self._root, key), key, *args)
         with os_errors(key, doing):
             return await self._queue.call(work, key)
-
-
-def _checked_seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InvalidRequestError(f"lock_timeout must be seconds >= 0, not {value!r}")
-    return value
 
 
 def _checked_directory(directory: object) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -27,6 +26,7 @@ from agent_memory.storage.sql.schema import make_tables
 from agent_memory.storage.sql.statements import Statements
 from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
 from agent_memory.storage.summaries import Found, StoredSummaries
+from agent_memory.validation import checked_seconds
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class SqlChatStorage(ChatStorage):
 
     def _check_options(self) -> None:
         options = self._options
-        _check_timeout(options.timeout)
+        checked_seconds(options.timeout, "timeout")
         if options.durability not in ("full", "normal"):
             raise InvalidRequestError(
                 f"durability must be 'full' or 'normal', not {options.durability!r}"
@@ -318,8 +318,3 @@ class SqlChatStorage(ChatStorage):
         if self._opened_parts is None:
             raise StorageClosedError("SqlChatStorage is closed")
         return self._opened_parts
-
-
-def _check_timeout(timeout: object) -> None:
-    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
-        raise InvalidRequestError(f"timeout must be a number of seconds above 0, not {timeout!r}")
