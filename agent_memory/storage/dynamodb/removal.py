@@ -14,7 +14,6 @@ import attrs
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage._engine.group_commit import LoopGroupCommit
-from agent_memory.storage.dynamodb.listing import Lister
 from agent_memory.storage.dynamodb.log_end import (
     ERASE_MS,
     KnownEnds,
@@ -22,9 +21,9 @@ from agent_memory.storage.dynamodb.log_end import (
     next_floor,
     tombstone,
 )
+from agent_memory.storage.dynamodb.log_reader import Lister, LogReader
 from agent_memory.storage.dynamodb.ranges import PositionRange, RawSlice
-from agent_memory.storage.dynamodb.reader import LogReader
-from agent_memory.storage.dynamodb.summary_records import SummaryRecords
+from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,

@@ -28,11 +28,10 @@ from agent_memory.storage.dynamodb.connection import (
     sdk_errors_of,
 )
 from agent_memory.storage.dynamodb.connection import create_table as make_table
-from agent_memory.storage.dynamodb.listing import Lister
 from agent_memory.storage.dynamodb.log_end import KnownEnds
-from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.log_reader import Lister, LogReader
 from agent_memory.storage.dynamodb.removal import Forgetter, Purger
-from agent_memory.storage.dynamodb.summary_records import SummaryRecords
+from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
 from agent_memory.storage.dynamodb.writer import GROUP, LogWriter

@@ -167,7 +167,7 @@ class TableClient:
         forward: bool = True,
         limit: int | None = None,
         only: Sequence[str] = (),
-    ) -> Pages:
+    ) -> QueryPages:
         """Return the pages of items whose sort keys lie from `low` to `high`.
 
         Args:
@@ -189,11 +189,11 @@ class TableClient:
         }
         if limit is not None:
             arguments["Limit"] = limit
-        return Pages(self, "query", key, {**arguments, **_projection(only)})
+        return QueryPages(self, "query", key, {**arguments, **_projection(only)})
 
-    def scan(self, *, only: Sequence[str]) -> Pages:
+    def scan(self, *, only: Sequence[str]) -> QueryPages:
         """Return the pages of the whole table."""
-        return Pages(self, "scan", None, _projection(only))
+        return QueryPages(self, "scan", None, _projection(only))
 
     async def put_all(self, items: Sequence[Attributes], key: ChatKey | None = None) -> None:
         """Put items, each atomically, in any order."""
@@ -232,7 +232,7 @@ class TableClient:
 
 
 @attrs.define
-class Pages:
+class QueryPages:
     """The pages of a query or scan, read consistently, each when it is asked for.
 
     Attributes:

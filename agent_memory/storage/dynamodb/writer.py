@@ -30,7 +30,7 @@ from agent_memory.storage.dynamodb.log_end import (
     reserve_for,
     tombstone,
 )
-from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.log_reader import LogReader
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     ITEM_LIMIT,

@@ -14,7 +14,7 @@ from agent_memory.records import SummaryRecord
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.dynamodb.log_end import ERASE_MS
-from agent_memory.storage.dynamodb.reader import LogReader
+from agent_memory.storage.dynamodb.log_reader import LogReader
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,
@@ -38,7 +38,7 @@ _COPIED: Final = 32_768
 
 
 @attrs.frozen
-class _NewestRecord:
+class _NewestPointer:
     """Which record is the newest: the item that a compare-and-swap replaces.
 
     Args:
@@ -101,7 +101,7 @@ class SummaryRecords:
             return []
         return await (self._read_newest(key, newest) if newest_only else self._all(key, newest))
 
-    async def _read_newest(self, key: ChatKey, newest: _NewestRecord) -> Found:
+    async def _read_newest(self, key: ChatKey, newest: _NewestPointer) -> Found:
         if newest.copy is not None:
             return [self._decoded(key, newest.id, [newest.copy])]
         low = _record_stem(key, newest.number) + newest.token
@@ -110,7 +110,7 @@ class SummaryRecords:
             return []  # it was forgotten or replaced between the two looks
         return [self._decoded(key, newest.id, parts)]
 
-    async def _all(self, key: ChatKey, newest: _NewestRecord) -> Found:
+    async def _all(self, key: ChatKey, newest: _NewestPointer) -> Found:
         # By what each replaced: a record that lost its swap may be in the table, but is no link.
         by_id = await self._parts_by_id(key)
         records: list[SummaryRecord | CorruptedRecordError] = []
@@ -136,13 +136,13 @@ class SummaryRecords:
 
     # ------------------------------------------------------------------------------- items
 
-    async def _newest(self, key: ChatKey) -> _NewestRecord | None:
+    async def _newest(self, key: ChatKey) -> _NewestPointer | None:
         item = await self.table.get(_newest_key(key), key)
         if item is None:
             return None
         try:
             check_version(item)
-            return _NewestRecord(
+            return _NewestPointer(
                 item["id"]["S"],
                 int(item["number"]["N"]),
                 int(item["floor"]["N"]),
@@ -156,7 +156,7 @@ class SummaryRecords:
         self,
         key: ChatKey,
         record: SummaryRecord,
-        newest: _NewestRecord | None,
+        newest: _NewestPointer | None,
         replaces: str | None,
     ) -> bool:
         """Put a record's parts, then make it the newest if `newest` is still the newest."""
@@ -182,7 +182,7 @@ class SummaryRecords:
         return stored
 
     async def _put_newest(
-        self, key: ChatKey, item: Attributes, newest: _NewestRecord | None
+        self, key: ChatKey, item: Attributes, newest: _NewestPointer | None
     ) -> bool:
         if newest is None:
             return await self.table.put_new(item, key)

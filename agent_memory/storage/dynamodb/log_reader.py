@@ -1,4 +1,4 @@
-"""Reading a log: its end, a part of it, all logs of a session."""
+"""Reading logs: the end of one, a part of it, all of a session; and finding chats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.messages import ChatKey
-from agent_memory.storage.dynamodb.log_end import LogEnd, expired
+from agent_memory.records import ChatInfo
+from agent_memory.storage.dynamodb.log_end import LogEnd, expired, from_milliseconds
 from agent_memory.storage.dynamodb.ranges import (
     PositionRange,
     RawSlice,
@@ -17,7 +18,7 @@ from agent_memory.storage.dynamodb.ranges import (
     overlapping,
     requested_range,
 )
-from agent_memory.storage.dynamodb.table_client import Pages, TableClient
+from agent_memory.storage.dynamodb.table_client import QueryPages, TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     END,
     HEADER,
@@ -201,7 +202,7 @@ class LogReader:
 
     async def _from(
         self, key: ChatKey, after: int, *, limit: int | None = None, only: Sequence[str] = ()
-    ) -> tuple[Pages, list[LogItem]]:
+    ) -> tuple[QueryPages, list[LogItem]]:
         """Begin to read what follows a position, with the item that holds the first of it."""
         start = SortKey(max(0, after - _OVERLAP))
         limit = None if limit is None else limit + _OVERLAP
@@ -223,7 +224,7 @@ class LogReader:
         forward: bool = True,
         limit: int | None = None,
         only: Sequence[str] = (),
-    ) -> Pages:
+    ) -> QueryPages:
         stem = prefix(LOG, key)
         upper = END if high is None else high.to_bytes()
         return self.table.query(
@@ -241,14 +242,95 @@ def _reach(items: Sequence[LogItem], high: int) -> bool:
     return any(item.kind is Kind.APPEND and item.last >= high for item in reversed(items))
 
 
-async def _parsed(pages: Pages) -> list[LogItem]:
+async def _parsed(pages: QueryPages) -> list[LogItem]:
     items: list[dict[str, Any]] = await pages.next()
     return [from_attributes(item) for item in items]
 
 
-async def _first(pages: Pages) -> list[LogItem]:
+async def _first(pages: QueryPages) -> list[LogItem]:
     """Read pages until there is an item, or no page left."""
     items = await _parsed(pages)
     while not items and not pages.done:
         items = await _parsed(pages)
     return items
+
+
+_KEYS: Final = ("pk", "sk")
+_LISTED: Final = 8  # items; more would read much of a long chat for nothing
+
+
+@attrs.frozen
+class Lister:
+    """Finds chats.
+
+    Args:
+        table: sends the requests.
+        reader: reads the logs' ends.
+    """
+
+    table: TableClient
+    reader: LogReader
+
+    async def users(self) -> list[str]:
+        """Return all user ids, sorted; this reads the whole table."""
+        pages = self.table.scan(only=_KEYS)
+        users: set[str] = set()
+        while not pages.done:
+            users.update(item["pk"]["S"] for item in await pages.next())
+        return sorted(users)
+
+    async def key_after(self, user_id: str, previous: ChatKey | None) -> ChatKey | None:
+        """Return the chat, living or not, that follows another one in a user's partition."""
+        low, high = _range(None, previous)
+        pages = self.table.query(user_id, low, high, limit=1, only=_KEYS)
+        while not pages.done:
+            for item in await pages.next():
+                return split_sort_key(user_id, item["sk"]["B"])[0]
+        return None
+
+    async def chats_after(
+        self, user_id: str, session_id: str | None, previous: ChatKey | None
+    ) -> tuple[list[ChatInfo], ChatKey | None]:
+        """Return what is to be told of the next few chats with living entries.
+
+        Short chats are seen whole, several with one query; of a long one only the beginning,
+        so that its end takes another query.
+
+        Returns:
+            Possibly none, and the chat to go on after; None when there are no more chats.
+        """
+        as_of_ms = self.reader.now()
+        low, high = _range(session_id, previous)
+        pages = self.table.query(user_id, low, high, limit=_LISTED, only=HEADER)
+        chats: dict[ChatKey, list[LogItem]] = {}
+        for item in await pages.next():
+            key, _ = split_sort_key(user_id, item["sk"]["B"])
+            chats.setdefault(key, []).append(from_attributes(item))
+        if not chats:
+            return [], None
+        *_, last = chats
+        infos: list[ChatInfo] = []
+        for key, items in chats.items():
+            if key == last and not pages.done:
+                end = await self.reader.end(key)
+            else:
+                end = await self.reader.end_of(key, items, as_of_ms)
+            if end.last > end.floor:
+                infos.append(_info(key, end))
+        return infos, None if pages.done else last
+
+
+def _range(session_id: str | None, previous: ChatKey | None) -> tuple[bytes, bytes]:
+    stem = LOG if session_id is None else session_prefix(LOG, session_id)
+    return stem if previous is None else prefix(LOG, previous) + END, stem + END
+
+
+def _info(key: ChatKey, end: LogEnd) -> ChatInfo:
+    """What a log's end tells of its chat."""
+    return ChatInfo(
+        key,
+        end.floor,
+        end.last,
+        from_milliseconds(end.created_ms),
+        from_milliseconds(end.written_ms),
+    )
