@@ -19,7 +19,7 @@ from agent_memory.errors import (
 )
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.sdk_errors import classify, code_of, translate_error
-from agent_memory.storage.dynamodb.table_client import DynamoClient, TableClient
+from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import HEADER
 from agent_memory.validation import checked_count, checked_seconds
 
@@ -136,7 +136,7 @@ async def connect(
     region: str | None,
     endpoint_url: str | None,
     seconds: float,
-) -> DynamoClient:
+) -> Any:
     """Make a client that `exits` closes. Retries are ours: the SDK's hide what was applied."""
     session = session or _new_session()
     settings: Any = importlib.import_module("botocore.config")
@@ -150,8 +150,7 @@ async def connect(
     making: Any = session.client(
         "dynamodb", region_name=region, endpoint_url=endpoint_url, config=config
     )
-    client: DynamoClient = await exits.enter_async_context(making)
-    return client
+    return await exits.enter_async_context(making)
 
 
 logger: Final = logging.getLogger(__name__)

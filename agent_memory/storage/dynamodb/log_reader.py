@@ -14,7 +14,6 @@ from agent_memory.storage.dynamodb.ranges import (
     PositionRange,
     RawSlice,
     live_items,
-    missing_positions,
     overlapping,
     requested_range,
 )
@@ -104,11 +103,10 @@ class LogReader:
         start, before = after, None
         while True:
             items, end = await self._window(key, start, first, last)
-            requested = requested_range(end, after, first, last)
-            held = await self._with_bodies(key, overlapping(live_items(items, end), requested))
-            missing = missing_positions([item for item, _ in held], requested)
+            found = await self._slice(key, items, end, requested_range(end, after, first, last))
+            missing = found.missing
             if not missing or (end.floor, missing) == before:  # missing for good: corrupted
-                return RawSlice(key, self.table.name, end.floor, requested, held)
+                return found
             start, before = max(start, end.floor), (end.floor, missing)
 
     async def read_session(self, user_id: str, session_id: str) -> dict[ChatKey, RawSlice]:
@@ -124,11 +122,8 @@ class LogReader:
 
     async def _whole(self, key: ChatKey, items: list[LogItem], as_of_ms: int) -> RawSlice:
         end = await self.end_of(key, items, as_of_ms)
-        requested = requested_range(end, 0, None, None)
-        held = await self._with_bodies(key, overlapping(live_items(items, end), requested))
-        if missing_positions([item for item, _ in held], requested):
-            return await self.read(key)
-        return RawSlice(key, self.table.name, end.floor, requested, held)
+        found = await self._slice(key, items, end, requested_range(end, 0, None, None))
+        return found if not found.missing else await self.read(key)
 
     async def headers(self, key: ChatKey, floor: int) -> tuple[list[LogItem], LogEnd]:
         """Return the items, without their bodies, that hold what lives in a log, and its end.
@@ -159,11 +154,13 @@ class LogReader:
         except ValueError:
             return None
 
-    async def _with_bodies(
-        self, key: ChatKey, items: Sequence[LogItem]
-    ) -> list[tuple[LogItem, str]]:
-        bodies = [(item, await self.body(key, item)) for item in items]
-        return [(item, body) for item, body in bodies if body is not None]
+    async def _slice(
+        self, key: ChatKey, items: Sequence[LogItem], end: LogEnd, requested: PositionRange
+    ) -> RawSlice:
+        chosen = overlapping(live_items(items, end), requested)
+        bodies = [(item, await self.body(key, item)) for item in chosen]
+        held = [(item, body) for item, body in bodies if body is not None]
+        return RawSlice(key, self.table.name, end.floor, requested, held)
 
     # ---------------------------------------------------------------- which items are read
 

@@ -97,6 +97,11 @@ class RawSlice:
     requested: PositionRange = attrs.field(default=PositionRange(1, 0))
     held: Sequence[tuple[LogItem, str]] = ()
 
+    @property
+    def missing(self) -> list[int]:
+        """The requested positions that no item holds."""
+        return missing_positions([item for item, _ in self.held], self.requested)
+
     def decode(self) -> LogSlice:
         """Decode the entries; a note of kind ``"corrupted"`` stands for each that is missing."""
         texts = dict(self._texts())

@@ -16,7 +16,6 @@ from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage._engine.group_commit import LoopGroupCommit
 from agent_memory.storage.dynamodb.log_end import (
     ERASE_MS,
-    KnownEnds,
     LogEnd,
     next_floor,
     tombstone,
@@ -47,19 +46,22 @@ from agent_memory.storage.dynamodb.writer import LogWriter, lost_every_race, par
 
 logger: Final = logging.getLogger(__name__)
 
+_PART_KEYS: Final = ("pk", "sk", "at")
+
 _LESS_CUT: Final = "#kind = :append AND (attribute_not_exists(#skip) OR #skip < :skip)"
 
 
 @attrs.frozen
-class Forgetter:
-    """Raises floors.
+class LogRemover:
+    """Raises floors, and removes what lies below them; removes dead chats and stray parts.
 
     Args:
         table: sends the requests.
         reader: reads the logs.
         writer: writes items.
-        saves: the queue in which a trim takes its turn.
+        saves: the queue in which a trim, or the removal of a chat, takes its turn.
         records: the summary records, void below a floor.
+        lister: finds the chats.
     """
 
     table: TableClient
@@ -67,6 +69,7 @@ class Forgetter:
     writer: LogWriter
     saves: LoopGroupCommit[str]
     records: SummaryRecords
+    lister: Lister
 
     async def forget(self, key: ChatKey, keep: int) -> int:
         """Let only the newest `keep` messages live; return how many went."""
@@ -165,33 +168,7 @@ class Forgetter:
         if await self.writer.put_with_body(key, bare, join_lines(lines), _LESS_CUT):
             await self.table.delete_all(part_keys(key, whole), key)
 
-
-def _floor(end: LogEnd, positions: Sequence[int], keep: int) -> int:
-    if keep == 0:
-        return end.last
-    return end.floor if len(positions) < keep else positions[-keep] - 1
-
-
-_PART_KEYS: Final = ("pk", "sk", "at")
-
-
-@attrs.frozen
-class Purger:
-    """Removes dead chats and stray parts.
-
-    Args:
-        table: sends the requests.
-        reader: reads the logs' ends.
-        lister: finds the chats.
-        ends: the log ends that are known, to be forgotten with the chats.
-        saves: the queue in which the removal of a chat takes its turn.
-    """
-
-    table: TableClient
-    reader: LogReader
-    lister: Lister
-    ends: KnownEnds
-    saves: LoopGroupCommit[str]
+    # ------------------------------------------------------------------------------- purging
 
     async def purge(self, age_ms: int) -> int:
         """Remove chats that have been dead for so many milliseconds; return how many."""
@@ -216,7 +193,7 @@ class Purger:
         items = [from_attributes(attributes) for attributes in log]
         if not items or items[-1].sort_key != end.newest:
             return False
-        self.ends.take(key, self.reader.now())
+        self.writer.ends.take(key, self.reader.now())
         parts = [part for item in items for part in part_keys(key, item)]
         # The newest item goes last: until then the floor is known, and a purge can go on.
         await self.table.delete_all([*records, *parts, *log[:-1]], key)
@@ -248,3 +225,9 @@ class Purger:
     async def _token_at(self, key: ChatKey, sort_key: SortKey) -> bytes:
         item = await self.table.get(log_key(key, sort_key), key)
         return b"" if item is None else bytes(item.get("token", {"B": b""})["B"])
+
+
+def _floor(end: LogEnd, positions: Sequence[int], keep: int) -> int:
+    if keep == 0:
+        return end.last
+    return end.floor if len(positions) < keep else positions[-keep] - 1

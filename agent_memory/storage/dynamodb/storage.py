@@ -10,8 +10,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-import attrs
-
 from agent_memory.errors import MessageTooLargeError, StorageClosedError
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
@@ -30,58 +28,12 @@ from agent_memory.storage.dynamodb.connection import (
 from agent_memory.storage.dynamodb.connection import create_table as make_table
 from agent_memory.storage.dynamodb.log_end import KnownEnds
 from agent_memory.storage.dynamodb.log_reader import Lister, LogReader
-from agent_memory.storage.dynamodb.removal import Forgetter, Purger
+from agent_memory.storage.dynamodb.removal import LogRemover
 from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
 from agent_memory.storage.dynamodb.writer import GROUP, LogWriter
 from agent_memory.storage.summaries import Found, StoredSummaries, SummaryStore
-
-
-@attrs.frozen
-class Backend:
-    """What a store's coroutines need; it does not refer to the store."""
-
-    table: TableClient
-    reader: LogReader
-    writer: LogWriter
-    saves: LoopGroupCommit[str]
-    forgetter: Forgetter
-    lister: Lister
-    purger: Purger
-    records: SummaryRecords
-
-
-def assemble(
-    table: TableClient, now: Callable[[], int], ttl: int | None, ttl_attribute: str
-) -> Backend:
-    """Put the parts together, for the loop that runs.
-
-    Args:
-        table: sends the requests.
-        now: returns the time in milliseconds since 1970.
-        ttl: how many seconds entries live; None for ever.
-        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
-    """
-    ends = KnownEnds()
-    reader = LogReader(table, now)
-    writer = LogWriter(table, reader, ends, ttl, ttl_attribute)
-    saves = LoopGroupCommit(
-        writer.commit, asyncio.get_running_loop(), by="chat", at_once=None, bounds=GROUP
-    )
-    lister = Lister(table, reader)
-    records = SummaryRecords(table, reader, ttl, ttl_attribute)
-    return Backend(
-        table,
-        reader,
-        writer,
-        saves,
-        Forgetter(table, reader, writer, saves, records),
-        lister,
-        Purger(table, reader, lister, ends, saves),
-        records,
-    )
-
 
 T = TypeVar("T")
 
@@ -94,6 +46,39 @@ _ANOTHER_LOOP: Final = (
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+class Backend:
+    """A store's parts around one client; they do not refer to the store.
+
+    Args:
+        table: sends the requests.
+        loop: where they are awaited.
+        now: returns the time in milliseconds since 1970.
+        ttl: how many seconds entries live; None for ever.
+        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+    """
+
+    def __init__(
+        self,
+        table: TableClient,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], int],
+        *,
+        ttl: int | None,
+        ttl_attribute: str,
+    ) -> None:
+        self.table = table
+        self.reader = LogReader(table, now)
+        self.writer = LogWriter(table, self.reader, KnownEnds(), ttl, ttl_attribute)
+        self.saves: LoopGroupCommit[str] = LoopGroupCommit(
+            self.writer.commit, loop, by="chat", at_once=None, bounds=GROUP
+        )
+        self.lister = Lister(table, self.reader)
+        self.records = SummaryRecords(table, self.reader, ttl, ttl_attribute)
+        self.remover = LogRemover(
+            table, self.reader, self.writer, self.saves, self.records, self.lister
+        )
 
 
 class DynamoDbChatStorage(ChatStorage):
@@ -224,7 +209,13 @@ class DynamoDbChatStorage(ChatStorage):
         table = TableClient(client, self._table, self._timeout)
         if self._create_table:
             await make_table(table, None if self._ttl is None else self._ttl_attribute)
-        return assemble(table, _milliseconds(self._clock), self._ttl, self._ttl_attribute)
+        return Backend(
+            table,
+            asyncio.get_running_loop(),
+            _milliseconds(self._clock),
+            ttl=self._ttl,
+            ttl_attribute=self._ttl_attribute,
+        )
 
     async def _close(self) -> None:
         loop, backend, self._backend = self._loop, self._backend, None
@@ -252,10 +243,6 @@ class DynamoDbChatStorage(ChatStorage):
             with contextlib.suppress(RuntimeError):  # the interpreter is ending
                 loop.drain_and_stop(self._exits.aclose)
 
-    async def _run(self, work: Callable[[Backend], Coroutine[Any, Any, T]]) -> T:
-        """Run what `work` makes of the backend where the client lives, and wait for it."""
-        return await self._in_loop(work(self._opened_backend()))
-
     async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the client lives; a cancellation waits for its end."""
         if isinstance(self._loop, BackgroundLoop):
@@ -264,8 +251,9 @@ class DynamoDbChatStorage(ChatStorage):
             raise AssertionError("a hook was called before the store was opened")
         return await self._loop.run(work)
 
-    def _opened_backend(self) -> Backend:
-        if self._backend is None:  # a hook is called after _ready(): it has been closed since
+    @property
+    def _open_backend(self) -> Backend:
+        if self._backend is None:  # hooks are called after _ready(): it has been closed since
             raise StorageClosedError("DynamoDbChatStorage is closed")
         return self._backend
 
@@ -281,53 +269,40 @@ class DynamoDbChatStorage(ChatStorage):
         if isinstance(self._loop, CallersLoop):
             self._loop.check()
         texts = [encode_entry(entry) for entry in entries]
-        saves = self._opened_backend().saves
+        saves = self._open_backend.saves
         return await saves.save(key, entries, texts, sum(map(len, texts)))
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
     ) -> LogSlice:
-        found = await self._run(
-            lambda backend: backend.reader.read(key, after=after, first=first, last=last)
+        found = await self._in_loop(
+            self._open_backend.reader.read(key, after=after, first=first, last=last)
         )
         return await decode(found.decode, found.requested.count)
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
-        found = await self._run(lambda backend: backend.reader.read_session(user_id, session_id))
+        found = await self._in_loop(self._open_backend.reader.read_session(user_id, session_id))
         count = sum(raw.requested.count for raw in found.values())
         return await decode(lambda: {key: raw.decode() for key, raw in found.items()}, count)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
-        return await self._run(lambda backend: backend.forgetter.forget(key, keep))
+        return await self._in_loop(self._open_backend.remover.forget(key, keep))
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
-        if user_id is None:
-            users = await self._run(lambda backend: backend.lister.users())
-        else:
-            users = [user_id]
+        lister = self._open_backend.lister
+        users = [user_id] if user_id is not None else await self._in_loop(lister.users())
         for user in users:
-            async for info in self._list_user(user, session_id):
-                yield info
-
-    async def _list_user(self, user_id: str, session_id: str | None) -> AsyncIterator[ChatInfo]:
-        previous: ChatKey | None = None
-        while True:
-            infos, previous = await self._next_chats(user_id, session_id, previous)
-            for info in infos:
-                yield info
-            if previous is None:
-                return
-
-    async def _next_chats(
-        self, user_id: str, session_id: str | None, previous: ChatKey | None
-    ) -> tuple[list[ChatInfo], ChatKey | None]:
-        return await self._run(
-            lambda backend: backend.lister.chats_after(user_id, session_id, previous)
-        )
+            previous, is_done = None, False
+            while not is_done:
+                chats = lister.chats_after(user, session_id, previous)
+                infos, previous = await self._in_loop(chats)
+                is_done = previous is None
+                for info in infos:
+                    yield info
 
     async def _purge(self, older_than: timedelta) -> int:
         age = int(older_than / timedelta(milliseconds=1))
-        return await self._run(lambda backend: backend.purger.purge(age))
+        return await self._in_loop(self._open_backend.remover.purge(age))
 
     # ------------------------------------------------------------------------------ summaries
 
@@ -337,15 +312,15 @@ class DynamoDbChatStorage(ChatStorage):
 
     async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
         await self._ready()
-        return await self._run(lambda backend: backend.records.put(key, record, replaces))
+        return await self._in_loop(self._open_backend.records.put(key, record, replaces))
 
     async def _records(self, key: ChatKey, *, newest_only: bool) -> Found:
         await self._ready()
-        return await self._run(lambda backend: backend.records.read(key, newest_only=newest_only))
+        return await self._in_loop(self._open_backend.records.read(key, newest_only=newest_only))
 
     async def _drop_records(self, key: ChatKey) -> int:
         await self._ready()
-        return await self._run(lambda backend: backend.records.drop(key))
+        return await self._in_loop(self._open_backend.records.drop(key))
 
 
 def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 
@@ -20,46 +20,6 @@ logger: Final = logging.getLogger(__name__)
 _BATCH: Final = 25  # requests in one BatchWriteItem; AWS's limit
 _BATCH_BYTES: Final = 700_000  # of content; aiohttp warns of bodies that are over 1 MB in base64
 _BATCHES_AT_ONCE: Final = 4
-
-
-class DynamoClient(Protocol):
-    """What is used of the low-level DynamoDB client of aioboto3 or aiobotocore."""
-
-    def put_item(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Put an item."""
-        ...
-
-    def get_item(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Get an item."""
-        ...
-
-    def query(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Read items of a partition."""
-        ...
-
-    def scan(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Read items of the table."""
-        ...
-
-    def batch_write_item(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Put and delete items."""
-        ...
-
-    def create_table(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Make a table."""
-        ...
-
-    def describe_table(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Tell of a table."""
-        ...
-
-    def describe_time_to_live(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Tell of a table's TTL."""
-        ...
-
-    def update_time_to_live(self, **arguments: Any) -> Awaitable[dict[str, Any]]:
-        """Turn a table's TTL on."""
-        ...
 
 
 class ConditionNotMetError(Exception):
@@ -80,12 +40,12 @@ class TableClient:
     """Requests to one table, each retried within `timeout` seconds where that may help.
 
     Args:
-        client: the SDK's client.
+        client: a low-level client of aioboto3 or aiobotocore, which have no types of their own.
         name: the table's name.
         timeout: no attempt begins later than so many seconds after the first.
     """
 
-    client: DynamoClient
+    client: Any
     name: str
     timeout: float
 

@@ -344,7 +344,7 @@ async def test_purge_removes_parts_that_no_item_shows(make, clock):
     async def put(backend):
         await backend.table.put_all([stray])
 
-    await storage._run(put)
+    await storage._in_loop(put(storage._open_backend))
     assert await storage.fetch_chat(*IDS) == [message]
     await storage.purge(timedelta(0))
     assert stray in await items_of(storage, b"p")
@@ -433,7 +433,7 @@ async def test_a_newer_layout_is_refused(storage):
         (item,) = await backend.table.scan(only=()).all()
         await backend.table.put_all([{**item, "v": {"N": "2"}}])
 
-    await storage._run(spoil)
+    await storage._in_loop(spoil(storage._open_backend))
     with pytest.raises(CorruptedRecordError, match="upgrade"):
         await storage.fetch_chat(*IDS)
 
