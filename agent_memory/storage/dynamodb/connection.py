@@ -1,4 +1,4 @@
-"""What a store is connected with: checked options, the SDK's client, the table."""
+"""Connecting a store: its options, the SDK's client, and creating the table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def checked_options(
     """Check a store's options.
 
     Raises:
-        InvalidRequestError: one makes no sense; the text says which, and what would.
+        InvalidRequestError: one is invalid; the text says which, and what is valid.
     """
     if not isinstance(table_name, str) or not _TABLE.fullmatch(table_name):
         raise InvalidRequestError(
@@ -101,21 +101,21 @@ def sdk_errors_of(table: str) -> Generator[None]:
     """Translate what the SDK raises while a client is made.
 
     Raises:
-        InvalidRequestError: it cannot be made of these values, such as a bad endpoint_url.
-        StorageUnavailableError: something that it needs is not there, such as a region.
+        InvalidRequestError: an option is invalid, such as a bad endpoint_url.
+        StorageUnavailableError: something is missing, such as a region.
     """
     try:
         yield
     except ValueError as error:
         raise InvalidRequestError(f"DynamoDB table {table!r}: {error}") from error
-    except Exception as error:  # sorted by the table in failures.py, right below
+    except Exception as error:  # classify() below sorts them
         if classify(error) is None:
             raise
         raise translate_error(error, table, None, stored=False) from error
 
 
 def _new_session() -> Any:
-    """Make a session of its own for each loop, since refreshing credentials belongs to a loop."""
+    """Make a session: each loop needs its own, because refreshing credentials uses its loop."""
     sessions: Any = importlib.import_module("aiobotocore.session")
     aioboto3: Any = importlib.import_module("aioboto3")
     inner = sessions.get_session()
@@ -125,7 +125,7 @@ def _new_session() -> Any:
 
 @functools.cache
 def _loader(data_path: str | None) -> Any:
-    """What reads the SDK's models of AWS, megabytes of JSON, once instead of once a store."""
+    """Load the SDK's models of AWS, megabytes of JSON, once instead of once per store."""
     loaders: Any = importlib.import_module("botocore.loaders")
     return loaders.create_loader(data_path)
 
@@ -137,14 +137,15 @@ async def connect(
     endpoint_url: str | None,
     seconds: float,
 ) -> Any:
-    """Make a client that `exits` closes. Retries are ours: the SDK's hide what was applied."""
+    """Make a client that `exits` closes."""
     session = session or _new_session()
     settings: Any = importlib.import_module("botocore.config")
     config = settings.Config(
+        # TableClient retries: the SDK's retries hide whether an attempt may have been applied.
         retries={"total_max_attempts": 1},
         connect_timeout=seconds / _ATTEMPTS,
         read_timeout=seconds / _ATTEMPTS,
-        parameter_validation=False,
+        parameter_validation=False,  # requests are built here alone: checking them only takes time
         max_pool_connections=50,
     )
     making: Any = session.client(
@@ -168,7 +169,7 @@ _LONGEST_PAUSE: Final = 2.0
 
 
 async def create_table(table: TableClient, ttl_attribute: str | None) -> None:
-    """Make an on-demand table unless it is there, wait for it, and turn TTL on.
+    """Create an on-demand table unless it exists, wait for it, and turn TTL on.
 
     Several processes may do so at the same moment.
 
@@ -213,7 +214,7 @@ async def _create(table: TableClient) -> None:
             AttributeDefinitions=_KEY_TYPES,
         )
     except StorageUnavailableError as error:
-        # Another process was quicker; the next look finds its table.
+        # Another process was quicker; describing the table finds it.
         if error.__cause__ is None or code_of(error.__cause__) != "ResourceInUseException":
             raise
 

@@ -1,4 +1,4 @@
-"""The end of a log: all that a writer must know of a chat, and what it may write next."""
+"""The end of a log: what a writer knows of a chat, and the item it may put next. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from agent_memory.storage.dynamodb.table_layout import (
 )
 
 TRUST_MS: Final = 10 * 60 * 1000
-"""How long a writer may rely on what it knows of a log's end, in milliseconds."""
+"""For how many milliseconds a writer relies on a log's end without reading it again."""
 
 ERASE_MS: Final = 60 * 60 * 1000
-"""How old an item must be for its place to be given up.
+"""How many milliseconds old an item must be before its key may become free.
 
-A writer that fell asleep may try to write at a place that it believes to be free. So a place
-stays taken for longer than any writer relies on what it knows, by enough to bear clocks that
-differ by half an hour. Text is removed at once; what stays is a tombstone without content.
+A writer that was suspended may put its item at a key that was the next one when it looked. If
+that key had been taken and removed since, the put would succeed below the log's end. So a key
+stays taken for longer than any writer relies on a log's end, with half an hour for clocks that
+differ. Text is removed at once; a tombstone without content keeps the key.
 """
 
 _FIRST_RESERVE: Final = 1024
@@ -38,16 +39,16 @@ _MOST_KNOWN: Final = 4096  # log ends of about 500 bytes; the next append to ano
 
 @attrs.frozen
 class LogEnd:
-    """What is known of a log's end.
+    """The end of a log, as it was read or written at some moment.
 
     Args:
-        newest: the place of the newest item.
-        following: the place of the next item.
+        newest: the key of the newest item.
+        following: the key of the next item.
         last: the position of the newest entry.
-        floor: everything up to it is gone.
+        floor: everything up to it is removed.
         ids: hashes of the newest ids, oldest first; the last one is that of `last`.
         written_ms, created_ms, expires_at, oldest_expires_at, reserved: as in :class:`LogItem`.
-        as_of_ms: when this was known to be true, in milliseconds since 1970; 0 if never.
+        as_of_ms: when that was, in milliseconds since 1970; 0 if never.
     """
 
     newest: SortKey = attrs.field(default=SortKey(0))
@@ -64,10 +65,10 @@ class LogEnd:
 
     @classmethod
     def after(cls, item: LogItem, as_of_ms: int) -> LogEnd:
-        """The end of a log whose last item this is.
+        """Return the end of a log whose newest item is this one.
 
         Raises:
-            CorruptedRecordError: the item is broken, so that nothing is known.
+            CorruptedRecordError: the item is unreadable.
         """
         if item.kind is Kind.UNREADABLE:
             raise CorruptedRecordError(
@@ -96,7 +97,7 @@ class LogEnd:
         return self.written_ms == 0
 
     def fresh(self, now: int) -> bool:
-        """Whether a writer may still rely on it; a clock that went back makes it stale."""
+        """Whether a writer may still rely on it; not if the clock went back."""
         return self.as_of_ms <= now <= self.as_of_ms + TRUST_MS
 
     def wholly_expired(self, now: int) -> bool:
@@ -108,7 +109,7 @@ class LogEnd:
         return self.oldest_expires_at is not None and self.oldest_expires_at * 1000 <= now
 
     def has_expiries(self, now: int) -> bool:
-        """Whether anything that it knows may have expired."""
+        """Whether anything in the log may have expired."""
         return self.wholly_expired(now) or self.partly_expired(now)
 
     def matches(self, ids: Iterable[str]) -> list[int]:
@@ -124,7 +125,7 @@ class LogEnd:
 
 
 def expired(end: LogEnd, reserved: int) -> LogEnd:
-    """The end of a log of which nothing lives: it goes on above all that was ever used."""
+    """Return the end of a log whose entries have all expired: it goes on above all of them."""
     last = max(end.last, reserved)
     return attrs.evolve(
         end,
@@ -138,7 +139,7 @@ def expired(end: LogEnd, reserved: int) -> LogEnd:
 
 
 def next_append(end: LogEnd, now: int, ttl: int | None, ids: Iterable[str], notes: int) -> LogItem:
-    """The item, without its body, that appends entries with these ids.
+    """Return the item, without its body, that appends entries with these ids.
 
     Args:
         end: the log's end.
@@ -166,7 +167,7 @@ def next_append(end: LogEnd, now: int, ttl: int | None, ids: Iterable[str], note
 
 
 def next_floor(end: LogEnd, now: int, ttl: int | None, floor: int) -> LogItem:
-    """The item that says: everything up to `floor` is gone."""
+    """Return the item of a trim or delete: everything up to `floor` is removed."""
     written_ms = max(now, end.written_ms)
     return LogItem(
         sort_key=end.following,
@@ -182,24 +183,25 @@ def next_floor(end: LogEnd, now: int, ttl: int | None, floor: int) -> LogItem:
 
 
 def _expiry(end: LogEnd, written_ms: int, ttl: int | None) -> int | None:
-    """No item expires before an older one; once one never does, no later one does either."""
+    """Return when an item expires: not before an older one; never if an older one never does."""
+    # Otherwise the oldest entries could outlive newer ones: expiry is a rising floor.
     if ttl is None or end.expires_at is None:
         return None
     return max(end.expires_at, written_ms // 1000 + ttl)
 
 
 def reserve_for(last: int) -> int:
-    """How many positions an anchor reserves for a log that has reached `last`."""
+    """Return how many positions an anchor reserves for a log that has reached `last`."""
     return max(_FIRST_RESERVE, 2 * last)
 
 
 def from_milliseconds(milliseconds: int) -> datetime:
-    """A time in milliseconds since 1970 as a datetime."""
+    """Return a time in milliseconds since 1970 as a datetime."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def tombstone(item: LogItem) -> LogItem:
-    """What stays of an item whose entries are gone."""
+    """Return the tombstone of an item."""
     return LogItem(
         sort_key=item.sort_key,
         kind=Kind.TOMBSTONE,
@@ -213,8 +215,8 @@ def tombstone(item: LogItem) -> LogItem:
 class KnownEnds:
     """The log ends that a store knows, of the chats it wrote to most recently.
 
-    One is taken out while it is used, and put back once the table is known to agree: whatever
-    ends the work in between, the next writer reads the log's end.
+    A writer takes one out, and puts the next one back when its write has succeeded. Whatever
+    fails in between, the writer after it reads the log's end.
     """
 
     def __init__(self) -> None:

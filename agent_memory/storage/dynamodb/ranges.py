@@ -1,4 +1,4 @@
-"""From a log's items to the positions and entries they hold."""
+"""Which positions the items of a log hold, and the entries at them. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_memory.storage.dynamodb.table_layout import Kind, LogItem
 
 @attrs.frozen
 class PositionRange:
-    """The positions that a read asks for, from `low` to `high`; empty if `low` is above."""
+    """The positions from `low` to `high`; none if `low` is above."""
 
     low: int
     high: int
@@ -30,7 +30,7 @@ class PositionRange:
 
 
 def requested_range(end: LogEnd, after: int, first: int | None, last: int | None) -> PositionRange:
-    """The positions that the arguments of a read mean in a log with this end."""
+    """Return the positions that the arguments of a read stand for in a log with this end."""
     low, high = max(end.floor, after) + 1, end.last
     if first is not None:
         high = min(high, low + first - 1)
@@ -40,10 +40,10 @@ def requested_range(end: LogEnd, after: int, first: int | None, last: int | None
 
 
 def live_items(items: Iterable[LogItem], end: LogEnd) -> list[LogItem]:
-    """The items that hold the log's entries, in order.
+    """Return the items that hold the log's entries, in order.
 
-    An item that reaches into the one after it is no part of the log: a writer that slept for
-    very long put it at a place that had been given up, and takes it away again.
+    An item that reaches into the next one is no part of the log: a writer that was suspended
+    for very long put it at a key that had become free, and is about to remove it.
     """
     found: list[LogItem] = []
     upto = end.last + 1
@@ -56,7 +56,7 @@ def live_items(items: Iterable[LogItem], end: LogEnd) -> list[LogItem]:
 
 
 def overlapping(items: Iterable[LogItem], requested: PositionRange) -> list[LogItem]:
-    """Those of the items that hold a requested position."""
+    """Return the items that hold a requested position."""
     return [
         item
         for item in items
@@ -65,7 +65,7 @@ def overlapping(items: Iterable[LogItem], requested: PositionRange) -> list[LogI
 
 
 def missing_positions(items: Sequence[LogItem], requested: PositionRange) -> list[int]:
-    """The requested positions that no item holds."""
+    """Return the requested positions that no item holds."""
     missing: list[int] = []
     expected = requested.low
     for item in items:
@@ -81,7 +81,7 @@ logger: Final = logging.getLogger(__name__)
 
 @attrs.frozen
 class RawSlice:
-    """A part of a log before its entries are decoded, which is left to the caller's thread.
+    """A part of a log whose entries are not decoded yet, so that the caller chooses the thread.
 
     Args:
         key: which chat.
@@ -103,7 +103,7 @@ class RawSlice:
         return missing_positions([item for item, _ in self.held], self.requested)
 
     def decode(self) -> LogSlice:
-        """Decode the entries; a note of kind ``"corrupted"`` stands for each that is missing."""
+        """Decode the entries, with a note of kind ``"corrupted"`` for each that is missing."""
         texts = dict(self._texts())
         positions = range(self.requested.low, self.requested.high + 1)
         return LogSlice([self._entry(at, texts.get(at)) for at in positions], self.floor)
@@ -119,7 +119,7 @@ class RawSlice:
     def _entry(self, position: int, text: str | None) -> Entry:
         location = f"DynamoDB table {self.table!r}, {self.key}, position {position}"
         try:
-            # Nothing where an entry should be is no readable text either.
+            # A missing entry is as unreadable as a damaged one: "" is no JSON.
             return decode_entry(text or "", position, self.key.agent_id, location=location)
         except CorruptedRecordError as error:
             logger.warning("a message cannot be read and is left out: %s", location)

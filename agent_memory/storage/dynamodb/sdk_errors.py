@@ -1,4 +1,4 @@
-"""What the SDK's errors mean: the one table that translates them."""
+"""The SDK's errors: which may be retried, and how they are translated."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent_memory.messages import ChatKey
 
 @attrs.frozen
 class ErrorClass:
-    """What to make of a failed request.
+    """How a failed request is handled.
 
     Args:
-        retry: whether the same request may succeed.
-        applied: whether a write may have been applied all the same.
+        retry: whether the same request may succeed later.
+        applied: whether a write may have been applied although it failed.
         advice: what the user should do, for the error's text.
     """
 
@@ -78,7 +78,7 @@ _BY_NAME: Final = (
 
 
 def code_of(error: BaseException) -> str:
-    """The service's error code, or ``""`` when the service did not answer."""
+    """Return the service's error code, or ``""`` if the service did not answer."""
     response: Any = error.__dict__.get("response")
     if not hasattr(response, "get"):  # errors of the connection may have one that is no answer
         return ""
@@ -86,7 +86,7 @@ def code_of(error: BaseException) -> str:
 
 
 def classify(error: BaseException) -> ErrorClass | None:
-    """Return what a failed request means, or None when the error is not the SDK's."""
+    """Return how an error is handled, or None if it is not the SDK's."""
     code = code_of(error)
     if code:
         response: Any = error.__dict__["response"]
@@ -105,7 +105,7 @@ def classify(error: BaseException) -> ErrorClass | None:
 def translate_error(
     error: BaseException, table: str, key: ChatKey | None, *, stored: bool | None
 ) -> Exception:
-    """Return the error of ours that tells of one of the SDK's."""
+    """Return the package's error for one of the SDK's."""
     code, text = code_of(error), str(error)
     where = f"DynamoDB table {table!r}" + ("" if key is None else f", {key}")
     if code == "ResourceNotFoundException":

@@ -1,4 +1,4 @@
-"""Requests to the table, with retries, pages and batches."""
+"""Requests to one table: retries, pages, batches and conditional puts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from agent_memory.errors import StorageError
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.dynamodb.sdk_errors import classify, code_of, translate_error
@@ -17,17 +18,19 @@ from agent_memory.storage.dynamodb.table_layout import Attributes, item_key
 
 logger: Final = logging.getLogger(__name__)
 
-_BATCH: Final = 25  # requests in one BatchWriteItem; AWS's limit
+# A BatchWriteItem takes up to 25 requests and 16 MB.
+# Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchWriteItem.html
+_BATCH: Final = 25
 _BATCH_BYTES: Final = 700_000  # of content; aiohttp warns of bodies that are over 1 MB in base64
 _BATCHES_AT_ONCE: Final = 4
 
 
 class ConditionNotMetError(Exception):
-    """A conditional write was refused.
+    """The condition of a write was not met.
 
     Args:
-        unsure: an earlier attempt of the same write may have been applied, and may be the
-            very reason.
+        unsure: whether an earlier attempt of the same write may have been applied, and so be
+            the reason.
     """
 
     def __init__(self, *, unsure: bool) -> None:
@@ -37,12 +40,12 @@ class ConditionNotMetError(Exception):
 
 @attrs.define
 class TableClient:
-    """Requests to one table, each retried within `timeout` seconds where that may help.
+    """Sends requests to one table, and retries those that may succeed later.
 
     Args:
         client: a low-level client of aioboto3 or aiobotocore, which have no types of their own.
         name: the table's name.
-        timeout: no attempt begins later than so many seconds after the first.
+        timeout: seconds after the first attempt, from when on none is made any more.
     """
 
     client: Any
@@ -52,23 +55,24 @@ class TableClient:
     async def request(
         self, operation: str, key: ChatKey | None = None, **arguments: Any
     ) -> dict[str, Any]:
-        """Send one request until it is answered.
+        """Send one request, again and again until it is answered or the time is up.
 
         Raises:
             ConditionNotMetError: its condition is not met.
-            StorageUnavailableError: it failed; ``stored`` is None if it may have been applied.
+            StorageUnavailableError: it failed; `stored` is None if it may have been applied.
         """
         send: Callable[..., Awaitable[dict[str, Any]]] = getattr(self.client, operation)
         backoff, unsure = Backoff(self.timeout), False
         while True:
             try:
                 return await send(**arguments)
-            except Exception as error:  # sorted by the table in failures.py, right below
+            except Exception as error:  # classify() below sorts them
                 if code_of(error) == "ConditionalCheckFailedException":
                     raise ConditionNotMetError(unsure=unsure) from error
                 error_class = classify(error)
                 if error_class is None:
                     raise
+                # Once an attempt may have been applied, the whole request may have been.
                 unsure = unsure or error_class.applied
                 if not error_class.retry or backoff.expired:
                     stored = None if unsure else False
@@ -85,16 +89,13 @@ class TableClient:
         return item
 
     async def put_new(self, item: Attributes, key: ChatKey) -> bool:
-        """Put an item with a `token` at a free place, and return whether this very item is there.
-
-        A place that an attempt of this call took, which was not answered in time, is ours.
-        """
+        """Put an item with a `token` under a free key; return whether it is there."""
         return await self.put_if(item, key, "attribute_not_exists(pk)")
 
     async def put_if(
         self, item: Attributes, key: ChatKey, condition: str, **values: Attributes
     ) -> bool:
-        """Put an item with a `token` on a condition, and return whether it is there.
+        """Put an item with a `token` on a condition; return whether it is there.
 
         Args:
             item: what to put.
@@ -113,7 +114,13 @@ class TableClient:
         except ConditionNotMetError as refused:
             if not refused.unsure:
                 return False
-            there = await self.get({"pk": item["pk"], "sk": item["sk"]}, key)
+            # An attempt that was not answered may have put the item, and so have made the
+            # condition false for the next: the token tells ours from another writer's.
+            try:
+                there = await self.get({"pk": item["pk"], "sk": item["sk"]}, key)
+            except StorageError as error:
+                error.stored = None  # of the put, which may have been applied
+                raise
             return there is not None and there.get("token") == item["token"]
         return True
 
@@ -170,7 +177,7 @@ class TableClient:
             batches = [
                 self._write_batch(group, key) for group in groups[start : start + _BATCHES_AT_ONCE]
             ]
-            # Nothing may be in flight when an error is raised: the caller cleans up then.
+            # Nothing may be in flight when an error is raised: the caller cleans up after it.
             for outcome in await asyncio.gather(*batches, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
@@ -179,6 +186,7 @@ class TableClient:
         backoff = Backoff(self.timeout)
         while True:
             answer = await self.request("batch_write_item", key, RequestItems={self.name: left})
+            # What exceeds the throughput is not refused but handed back, to be sent again.
             unprocessed = answer.get("UnprocessedItems", {}).get(self.name, [])
             if not unprocessed:
                 return
@@ -193,7 +201,10 @@ class TableClient:
 
 @attrs.define
 class QueryPages:
-    """The pages of a query or scan, read consistently, each when it is asked for.
+    """The pages of a query or scan, each read when it is asked for.
+
+    A page holds up to 1 MB. One without items may have others after it.
+    Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Query.Pagination.html
 
     Attributes:
         done: whether the last page has been read.
@@ -207,6 +218,7 @@ class QueryPages:
 
     async def next(self) -> list[dict[str, Any]]:
         """Read one more page; it may be empty without being the last one."""
+        # An eventually consistent read may miss what was acknowledged a second ago.
         arguments = {"TableName": self._table.name, "ConsistentRead": True, **self._arguments}
         answer = await self._table.request(self._operation, self._key, **arguments)
         start = answer.get("LastEvaluatedKey")
@@ -224,7 +236,7 @@ class QueryPages:
 
 
 def _projection(only: Sequence[str]) -> dict[str, Any]:
-    """Ask for some attributes, by aliases: some of the names are reserved words."""
+    """Ask for some attributes; by aliases, because some of the names are reserved words."""
     if not only:
         return {}
     names = {f"#{number}": name for number, name in enumerate(only)}

@@ -1,15 +1,17 @@
-"""What lies in the table, and under which keys: log items, their bodies and parts.
+"""The layout of the table: keys, log items, and their bodies, inline or in parts.
 
-The partition key ``pk`` is the user id as it stands (a string). The sort key ``sk`` is binary:
-a letter for what it is, the session id, NUL, the agent id, NUL, and then
+The partition key ``pk`` is the user id (a string). The sort key ``sk`` is binary: a letter for
+the kind of item, the session id, NUL, the agent id, NUL, and then
 
 - ``l`` (log): the position in 8 bytes and a slot in 4, both big-endian;
 - ``p`` (parts of a log item that is too big): the same, a token, and the part's number;
-- ``s`` (summary records): ``h`` for the head, or ``r``, number, token and the part's number.
+- ``s`` (summary records): ``h`` for the item that names the newest one, or ``r``, its number,
+  a token, and the part's number.
 
 Ids hold no NUL, so no two chats share a key or a prefix, and the order of the bytes is the
-order of ``ChatKey``. The longest sort key is 535 bytes of the 1,024 that DynamoDB allows, the
+order of ``ChatKey``. The longest sort key has 535 bytes of the 1,024 that DynamoDB allows, the
 longest partition key 255 of 2,048.
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.messages import ChatKey
 
 Attributes: TypeAlias = Mapping[str, Any]
-"""An item, or its key, as the low-level client takes and gives it."""
+"""An item, or its key, in the form of the low-level client: ``{"name": {"S": "text"}}``."""
 
 LOG: Final = b"l"
 PART: Final = b"p"
@@ -41,58 +43,58 @@ END: Final = b"\xff" * (SORT_KEY_BYTES + TOKEN_BYTES + 4)
 
 @attrs.frozen(order=True)
 class SortKey:
-    """A log item's place: the position of its first entry and, among equal ones, a slot.
+    """The end of a log item's sort key: the position of its first entry, and a slot.
 
-    Items without entries (a floor that rose) share the position of the entry to come and count
-    slots up; so every state of a log has exactly one next place, and two writers that know the
-    same state meet in it.
+    Items without entries (a floor) have the position of the entry to come, and count the slots
+    up. So each state of a log has exactly one next key, and of two writers that know the same
+    state one finds it taken.
     """
 
     position: int
     slot: int = 0
 
     def to_bytes(self) -> bytes:
-        """The place as part of a sort key."""
+        """Return it as the end of a sort key."""
         return self.position.to_bytes(8, "big") + self.slot.to_bytes(4, "big")
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> SortKey:
-        """The place that :meth:`to_bytes` wrote."""
+        """Return what :meth:`to_bytes` encoded."""
         return cls(int.from_bytes(encoded[:8], "big"), int.from_bytes(encoded[8:12], "big"))
 
 
 def last_sort_key_at(position: int) -> SortKey:
-    """The highest place that shares a position."""
+    """Return the highest key of a position."""
     return SortKey(position, 2**32 - 1)
 
 
 def prefix(kind: bytes, key: ChatKey) -> bytes:
-    """What the sort keys of one kind of item of one chat begin with."""
+    """Return the beginning of a chat's sort keys, for one kind of item."""
     return session_prefix(kind, key.session_id) + key.agent_id.encode() + b"\0"
 
 
 def session_prefix(kind: bytes, session_id: str) -> bytes:
-    """What the sort keys of one kind of item of one session begin with."""
+    """Return the beginning of a session's sort keys, for one kind of item."""
     return kind + session_id.encode() + b"\0"
 
 
 def item_key(user_id: str, sort: bytes) -> dict[str, Any]:
-    """The primary key of an item."""
+    """Return the primary key of an item."""
     return {"pk": {"S": user_id}, "sk": {"B": sort}}
 
 
 def log_key(key: ChatKey, sort_key: SortKey) -> dict[str, Any]:
-    """The primary key of a log item."""
+    """Return the primary key of a log item."""
     return item_key(key.user_id, prefix(LOG, key) + sort_key.to_bytes())
 
 
 def part_prefix(key: ChatKey, sort_key: SortKey, token: bytes = b"") -> bytes:
-    """What the sort keys of the parts of one log item begin with."""
+    """Return the beginning of the sort keys of a log item's parts."""
     return prefix(PART, key) + sort_key.to_bytes() + token
 
 
 def part_key(key: ChatKey, sort_key: SortKey, token: bytes, number: int) -> dict[str, Any]:
-    """The primary key of one part."""
+    """Return the primary key of one part."""
     sort = part_prefix(key, sort_key, token) + number.to_bytes(4, "big")
     return item_key(key.user_id, sort)
 
@@ -106,34 +108,37 @@ def split_sort_key(user_id: str, sort: bytes) -> tuple[ChatKey, bytes]:
 logger: Final = logging.getLogger(__name__)
 
 LAYOUT: Final = 1
-"""The version of the table's layout. A reader refuses anything newer than it knows."""
+"""The version of the table's layout. Items of a newer version are refused."""
 
 DIGEST_BYTES: Final = 4
-"""How much of an id's hash an item keeps. A chance match costs a look at the entry, no more."""
+"""The length of an id's hash in an item. A chance match costs one more read."""
 
 KNOWN_IDS: Final = 64
-"""How many of the newest ids every item knows, so that repeats are noticed without a search."""
+"""How many hashes of the newest ids each item holds: repeats are found without a search."""
 
 MAX_ENTRIES: Final = 20_000
 """The most entries in one append: their hashes take up to 80 KB of its item."""
 
 _NUMBER_BYTES: Final = 21
-"""The most that a number takes."""
+"""The most that a number takes.
+
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
+"""
 
 
 class Kind(enum.StrEnum):
-    """What a log item is."""
+    """The kinds of log items; the values are stored."""
 
     APPEND = "append"
-    """Entries."""
+    """It holds entries."""
     FLOOR = "floor"
-    """A trim or delete: everything up to `floor` is gone."""
+    """A trim or delete: everything up to `floor` is removed."""
     TOMBSTONE = "gone"
-    """What is left of an item whose entries are gone, until no writer can aim at its place."""
+    """It keeps the key of removed entries taken while a slow writer may still put there."""
     ANCHOR = "anchor"
-    """At position 0: no position up to `reserved` is used again when all else has expired."""
+    """At position 0: positions up to `reserved` stay used when everything else has expired."""
     UNREADABLE = "broken"
-    """Unreadable; never written. Its entries are missing from the log."""
+    """Damaged; never written. Its entries are missing from the log."""
 
 
 @attrs.frozen(kw_only=True)
@@ -212,7 +217,7 @@ HEADER: Final = (
 
 
 def to_attributes(key: ChatKey, item: LogItem) -> dict[str, Any]:
-    """The item as the client takes it; what is 0, empty or None is left out."""
+    """Return the item in the client's form; what is 0, empty or None is left out."""
     attributes: dict[str, Any] = {
         **log_key(key, item.sort_key),
         "v": {"N": str(LAYOUT)},
@@ -230,7 +235,7 @@ def to_attributes(key: ChatKey, item: LogItem) -> dict[str, Any]:
 
 
 def from_attributes(attributes: Attributes) -> LogItem:
-    """The item that :func:`to_attributes` wrote; a broken one if its fields cannot be read.
+    """Return the item that :func:`to_attributes` encoded; an unreadable one if it is damaged.
 
     Raises:
         CorruptedRecordError: it was written by a newer version.
@@ -275,7 +280,7 @@ def _bytes(attributes: Attributes, name: str) -> bytes | None:
 
 
 def size_of(attributes: Attributes) -> int:
-    """How many bytes an item of strings, numbers and binaries takes, at most.
+    """Return how many bytes an item of strings, numbers and binaries takes at most.
 
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
     """
@@ -290,21 +295,22 @@ def _value_size(value: Attributes) -> int:
 
 
 def digests(ids: Sequence[str]) -> bytes:
-    """The hashes of ids, one after another."""
+    """Return the hashes of ids, joined."""
     return b"".join(
         hashlib.blake2b(one.encode(), digest_size=DIGEST_BYTES).digest() for one in ids
     )
 
 
 def newest_ids(known: bytes, added: bytes) -> bytes:
-    """Which hashes an item keeps: the newest 64, or all of its own if they are more."""
+    """Return the hashes that an item keeps: the newest 64, or all of its own if more."""
     kept = max(KNOWN_IDS * DIGEST_BYTES, len(added))
     return (known + added)[-kept:]
 
 
 ITEM_LIMIT: Final = 400_000
-"""The largest item in bytes, names and values together: AWS's 400 KB, read narrowly, as
-emulators do and as leaves room for what AWS counts without telling.
+"""The largest item in bytes, names and values together: 400 KB, taken as 400,000.
+
+Emulators count so, and it leaves room for what AWS counts without documenting it.
 
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
 """
@@ -314,7 +320,7 @@ PART_ROOM: Final = ITEM_LIMIT * 3 // 4 - 2048
 emulators, which count binary content as the base64 text that it is on its way."""
 
 MAX_PARTS: Final = 350
-"""So many parts at most; an append holds at most this times :data:`PART_ROOM` compressed."""
+"""The most parts of one append."""
 
 MAX_BODY: Final = MAX_PARTS * PART_ROOM
 """The largest compressed body in bytes, about 100 MB."""
@@ -322,7 +328,7 @@ MAX_BODY: Final = MAX_PARTS * PART_ROOM
 
 @attrs.frozen
 class Body:
-    """One of three: `text` as it is, `zipped` in one piece, or `parts` to be joined."""
+    """The text of a batch: plain, compressed, or compressed and split. One of them is set."""
 
     text: str | None = None
     zipped: bytes | None = None
@@ -330,16 +336,16 @@ class Body:
 
 
 def join_lines(texts: Sequence[str]) -> str:
-    """The text of a batch. The codec escapes newlines, so that they may separate entries."""
+    """Return the text of a batch. The codec escapes newlines, so they can separate entries."""
     return "\n".join(texts)
 
 
 def pack(text: str, room: int) -> Body:
-    """Choose the plainest form of a body that fits.
+    """Choose the simplest form of a body that fits.
 
     Args:
-        text: what is to be stored.
-        room: bytes that are left in the item itself.
+        text: the body.
+        room: bytes that are left for it in the item.
 
     Raises:
         MessageTooLargeError: it exceeds :data:`MAX_BODY` even compressed.

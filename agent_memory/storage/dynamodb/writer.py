@@ -194,10 +194,14 @@ class LogWriter:
         """Whether the writer slept so long that the place may have been given up meanwhile."""
         if 0 <= self.reader.now() - end.as_of_ms <= ERASE_MS // 2:
             return False
-        now = await self.reader.end(key)
-        if now.floor < item.sort_key.position:
-            return False
-        await self.table.put_all([self.attributes(key, tombstone(item))], key)
+        try:
+            now = await self.reader.end(key)
+            if now.floor < item.sort_key.position:
+                return False
+            await self.table.put_all([self.attributes(key, tombstone(item))], key)
+        except StorageError as error:
+            error.stored = None  # the item was put; whether it shows is unknown
+            raise
         await self.drop_parts(key, item)
         return True
 

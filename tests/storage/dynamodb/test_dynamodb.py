@@ -11,6 +11,7 @@ import warnings
 from datetime import timedelta
 
 import pytest
+from dynamodb_faults import refuses
 from dynamodb_table import IDS, contents, items_of, table_items, user
 
 from agent_memory import (
@@ -27,6 +28,7 @@ from agent_memory.errors import (
     StorageConflictError,
 )
 from agent_memory.storage.dynamodb import table_layout
+from agent_memory.storage.dynamodb.writer import LogWriter
 
 KEY = ChatKey(*IDS)
 
@@ -391,6 +393,27 @@ async def test_a_writer_that_froze_in_the_middle_of_a_save_takes_it_back(make, c
     assert saved.position == 5
     assert await contents(other) == ["3", "mine"]
     assert not any("mine" in str(item.get("text")) for item in (await dead(other, 5)))
+
+
+async def test_a_writer_that_froze_and_cannot_look_does_not_say_that_nothing_was_stored(
+    make, clock, proxy, monkeypatch
+):
+    """Its item is there, and shows unless its place had been given up."""
+    storage = make(clock=clock, endpoint_url=proxy.url)
+    await storage.save_chat_message(*IDS, user("0"))
+    put = LogWriter.put_with_body
+
+    async def frozen(self, *arguments, **options):
+        stored = await put(self, *arguments, **options)
+        clock.advance(hours=2)
+        proxy.fail("Query", refuses("AccessDeniedException"))
+        return stored
+
+    monkeypatch.setattr(LogWriter, "put_with_body", frozen)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_message(*IDS, user("1"))
+    assert caught.value.stored is None
+    assert await contents(storage) == ["0", "1"]
 
 
 async def dead(storage, living):

@@ -173,6 +173,20 @@ async def test_c106_parts_of_an_item_whose_fate_is_unknown_are_kept(make, proxy,
     assert await contents(make(direct=True)) == ["first", message.content]
 
 
+async def test_parts_are_kept_when_nobody_can_tell_whose_item_is_there(make, proxy, impatient):
+    """The put was applied unanswered, and looking for its token fails: its fate is unknown."""
+    storage = make()
+    await storage.save_chat_message(*IDS, user("first"))
+    message = large()
+    proxy.fail("PutItem", applies_then_cuts)
+    proxy.fail("GetItem", *[throttles] * 99)
+    with pytest.raises(StorageUnavailableError) as caught:
+        await storage.save_chat_message(*IDS, message)
+    assert caught.value.stored is None
+    proxy._faults.clear()
+    assert await contents(make(direct=True)) == ["first", message.content]
+
+
 async def test_an_unanswered_save_is_recognised_when_the_log_has_moved_on(storage, proxy, make):
     """Also when others have appended more ids since than an item knows."""
     other = make(direct=True)
