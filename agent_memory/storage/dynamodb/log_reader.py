@@ -1,4 +1,4 @@
-"""Reading logs: the end of one, a part of it, all of a session; and finding chats."""
+"""Reading: the end of a log, a part of it, all logs of a session; and listing chats."""
 
 from __future__ import annotations
 
@@ -36,19 +36,22 @@ from agent_memory.storage.dynamodb.table_layout import (
 )
 
 _OVERLAP: Final = 3
-"""A read of what follows a position begins so far before it: the batch that holds the position
-begins there as a rule, and the end of the log is seen even when nothing follows."""
+"""How many positions before the first requested one a query begins.
 
-_PAGE: Final = 1000
+The item that holds the position often begins there, and the log's newest item is read even if
+nothing follows: both would take another query otherwise.
+"""
+
+_PAGE: Final = 1000  # items; DynamoDB ends a page at 1 MB in any case
 
 
 @attrs.frozen
 class LogReader:
-    """Reads logs, consistently.
+    """Reads logs.
 
-    Items never change but for what a floor has put out of sight. So whatever order they were
-    read in, the entries from a floor to an end that were all found are the log as it was when
-    that floor and end were read. What is missing went meanwhile, so the floor is read again.
+    Entries above the floor never change. So if all entries from a floor to an end were found, in
+    whatever order, they are the log at the moment when that floor and end were read. If some are
+    missing, a trim has removed them in between, and the floor is read again.
 
     Args:
         table: sends the requests.
@@ -61,17 +64,17 @@ class LogReader:
     # ------------------------------------------------------------------------- the log's end
 
     async def end(self, key: ChatKey) -> LogEnd:
-        """Return the log's end; one that is ``unknown`` if the table has nothing of it."""
+        """Return the log's end; its `unknown` tells that the table holds nothing of the chat."""
         as_of_ms = self.now()
         pages = self._pages(key, SortKey(0), forward=False, limit=1, only=HEADER)
         return await self.end_of(key, await _first(pages), as_of_ms)
 
     async def end_of(self, key: ChatKey, items: Sequence[LogItem], as_of_ms: int) -> LogEnd:
-        """Return the end of a log, floor and all, as time has made it.
+        """Return the end of a log, with the floor that expiry has raised by now.
 
         Args:
             key: which chat.
-            items: the last of them is the log's newest; none if the log is unknown.
+            items: the last one is the log's newest; none if the table holds nothing of the chat.
             as_of_ms: when they were read.
         """
         end = LogEnd.after(items[-1], as_of_ms) if items else LogEnd(as_of_ms=as_of_ms)
@@ -105,12 +108,12 @@ class LogReader:
             items, end = await self._window(key, start, first, last)
             found = await self._slice(key, items, end, requested_range(end, after, first, last))
             missing = found.missing
-            if not missing or (end.floor, missing) == before:  # missing for good: corrupted
+            if not missing or (end.floor, missing) == before:  # twice the same: it is damage
                 return found
             start, before = max(start, end.floor), (end.floor, missing)
 
     async def read_session(self, user_id: str, session_id: str) -> dict[ChatKey, RawSlice]:
-        """Read all logs of a session in one query, and again those that changed meanwhile."""
+        """Read all logs of a session in one query; those that changed during it once more."""
         low = session_prefix(LOG, session_id)
         as_of_ms = self.now()
         chats: dict[ChatKey, list[LogItem]] = {}
@@ -126,11 +129,11 @@ class LogReader:
         return found if not found.missing else await self.read(key)
 
     async def headers(self, key: ChatKey, floor: int) -> tuple[list[LogItem], LogEnd]:
-        """Return the items, without their bodies, that hold what lives in a log, and its end.
+        """Return the items that hold living entries, without their bodies, and the log's end.
 
         Args:
             key: which chat.
-            floor: a floor that it has had, to begin to read there.
+            floor: one that the chat has had: reading begins there.
         """
         items, end = await self._window(key, floor, None, None, only=HEADER)
         return overlapping(live_items(items, end), PositionRange(end.floor + 1, end.last)), end
@@ -141,7 +144,7 @@ class LogReader:
         return None if attributes is None else from_attributes(attributes)
 
     async def body(self, key: ChatKey, item: LogItem) -> str | None:
-        """Return the text of an item's body, or None if it is damaged or gone."""
+        """Return the text of an item's body; None if it is damaged or removed."""
         if item.text is not None:
             return item.text
         zipped = item.zipped
@@ -200,7 +203,7 @@ class LogReader:
     async def _from(
         self, key: ChatKey, after: int, *, limit: int | None = None, only: Sequence[str] = ()
     ) -> tuple[QueryPages, list[LogItem]]:
-        """Begin to read what follows a position, with the item that holds the first of it."""
+        """Begin to read what follows a position, from the item that holds the first entry."""
         start = SortKey(max(0, after - _OVERLAP))
         limit = None if limit is None else limit + _OVERLAP
         pages = self._pages(key, start, limit=limit, only=only)
@@ -258,7 +261,7 @@ _LISTED: Final = 8  # items; more would read much of a long chat for nothing
 
 @attrs.frozen
 class Lister:
-    """Finds chats.
+    """Lists users and chats.
 
     Args:
         table: sends the requests.
@@ -277,7 +280,7 @@ class Lister:
         return sorted(users)
 
     async def key_after(self, user_id: str, previous: ChatKey | None) -> ChatKey | None:
-        """Return the chat, living or not, that follows another one in a user's partition."""
+        """Return the next chat of a user, living or not; the first one after None."""
         low, high = _range(None, previous)
         pages = self.table.query(user_id, low, high, limit=1, only=_KEYS)
         while not pages.done:
@@ -288,13 +291,13 @@ class Lister:
     async def chats_after(
         self, user_id: str, session_id: str | None, previous: ChatKey | None
     ) -> tuple[list[ChatInfo], ChatKey | None]:
-        """Return what is to be told of the next few chats with living entries.
+        """Describe the next few chats that have living entries.
 
-        Short chats are seen whole, several with one query; of a long one only the beginning,
-        so that its end takes another query.
+        One query covers several short chats. Of a long one it reads only the beginning, and its
+        end takes another query.
 
         Returns:
-            Possibly none, and the chat to go on after; None when there are no more chats.
+            The chats, possibly none, and the one to continue after; None at the end.
         """
         as_of_ms = self.reader.now()
         low, high = _range(session_id, previous)
@@ -323,7 +326,7 @@ def _range(session_id: str | None, previous: ChatKey | None) -> tuple[bytes, byt
 
 
 def _info(key: ChatKey, end: LogEnd) -> ChatInfo:
-    """What a log's end tells of its chat."""
+    """Describe a chat by its log's end."""
     return ChatInfo(
         key,
         end.floor,

@@ -1,4 +1,4 @@
-"""Trimming, deleting and purging: a floor is appended, then what lies below it is removed."""
+"""Trim, delete and purge: a floor is appended, then what lies below it is removed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LESS_CUT: Final = "#kind = :append AND (attribute_not_exists(#skip) OR #skip < 
 
 @attrs.frozen
 class LogRemover:
-    """Raises floors, and removes what lies below them; removes dead chats and stray parts.
+    """Raises floors and removes what lies below them, dead chats, and parts without an item.
 
     Args:
         table: sends the requests.
@@ -72,14 +72,14 @@ class LogRemover:
     lister: Lister
 
     async def forget(self, key: ChatKey, keep: int) -> int:
-        """Let only the newest `keep` messages live; return how many went."""
+        """Remove all but the newest `keep` messages; return how many were removed."""
         end, gone = await self.saves.call(partial(self._raise_floor, key, keep), key)
         if end.floor:
             await asyncio.gather(self.records.remove_below(key, end.floor), self._sweep(key, end))
         return gone
 
     async def _raise_floor(self, key: ChatKey, keep: int) -> tuple[LogEnd, int]:
-        """Return the log's end, and how many messages went below its floor just now."""
+        """Append a floor; return the log's end, and how many messages it removes."""
         backoff = Backoff(self.table.timeout)
         while True:
             known = self.writer.ends.take(key, self.reader.now())
@@ -128,7 +128,7 @@ class LogRemover:
     # ---------------------------------------------------------------------- below the floor
 
     async def _sweep(self, key: ChatKey, end: LogEnd) -> None:
-        """Remove what lies below the floor; after a crash the next trim or delete goes on."""
+        """Remove what lies below the floor; after a crash the next trim or delete continues."""
         stem = prefix(LOG, key)
         low, high = stem + SortKey(1).to_bytes(), stem + last_sort_key_at(end.floor + 1).to_bytes()
         pages = self.table.query(key.user_id, low, high, key=key, only=HEADER)
@@ -141,7 +141,7 @@ class LogRemover:
                     await self._cut(key, item, end.floor)
 
     async def _remove(self, key: ChatKey, items: Sequence[LogItem]) -> None:
-        """Remove items; the younger ones leave a tombstone, see ``ERASE_MS``."""
+        """Remove items; a younger one leaves a tombstone, see ``ERASE_MS``."""
         for item in items:
             await self.table.delete_all(part_keys(key, item), key)
         before = self.reader.now() - ERASE_MS
@@ -155,7 +155,7 @@ class LogRemover:
         await self.table.delete_all(old, key)
 
     async def _cut(self, key: ChatKey, item: LogItem, floor: int) -> None:
-        """Rewrite an item of which only the newer entries live."""
+        """Rewrite an item without the entries that lie below the floor."""
         skip = floor + 1 - item.sort_key.position
         whole = await self.reader.item(key, item.sort_key) if skip > item.skip else None
         if whole is None or whole.kind is not Kind.APPEND or skip <= whole.skip:
@@ -171,7 +171,7 @@ class LogRemover:
     # ------------------------------------------------------------------------------- purging
 
     async def purge(self, age_ms: int) -> int:
-        """Remove chats that have been dead for so many milliseconds; return how many."""
+        """Remove chats without living entries whose last write is so old; return how many."""
         purged = 0
         for user_id in await self.lister.users():
             key = await self.lister.key_after(user_id, None)
@@ -207,7 +207,7 @@ class LogRemover:
         return await self.table.query(key.user_id, stem, stem + END, key=key, only=only).all()
 
     async def _purge_parts(self, user_id: str) -> None:
-        """Remove parts that no item shows, once no append can be about to show them."""
+        """Remove parts without an item, if they are too old for an append under way."""
         pages = self.table.query(user_id, PART, PART + END, only=_PART_KEYS)
         before = self.reader.now() - ERASE_MS
         shown: dict[tuple[ChatKey, bytes], bytes] = {}

@@ -49,7 +49,9 @@ def _utc_now() -> datetime:
 
 
 class Backend:
-    """A store's parts around one client; they do not refer to the store.
+    """A store's parts around one client.
+
+    They do not refer to the store, so that a forgotten one can be collected.
 
     Args:
         table: sends the requests.
@@ -97,7 +99,7 @@ class DynamoDbChatStorage(ChatStorage):
         client: a low-level client of aioboto3 or aiobotocore, used as it is and left open. It
             serves the event loop that first uses it. Its own retries hide which attempt was
             applied: give it ``Config(retries={"total_max_attempts": 1})``.
-        create_table: make the table (on demand) unless it is there, and turn its TTL on.
+        create_table: create the table (on demand) unless it exists, and turn its TTL on.
         ttl_attribute: the attribute that DynamoDB's TTL looks at; by default ``expires_at``.
         ttl_seconds: messages are gone so many seconds after they were saved; None keeps them.
             A chat that began without a limit keeps what it has, and what follows.
@@ -134,7 +136,7 @@ class DynamoDbChatStorage(ChatStorage):
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
 
     Raises:
-        InvalidRequestError: an argument makes no sense.
+        InvalidRequestError: an argument is invalid.
         MissingDependencyError: aioboto3 is not installed.
     """
 
@@ -182,7 +184,7 @@ class DynamoDbChatStorage(ChatStorage):
 
     @property
     def scope(self) -> Scope:
-        """All that use the table in one region."""
+        """Everything that uses the table in one region."""
         return "network"
 
     # ----------------------------------------------------------------------- opening, closing
@@ -233,6 +235,7 @@ class DynamoDbChatStorage(ChatStorage):
 
     def __del__(self) -> None:
         loop = self._loop
+        # In a forked process the thread does not run, and its queue is the parent's.
         if isinstance(loop, BackgroundLoop) and self._phase == "open" and not self._is_forked:
             warnings.warn(
                 f"{self!r} was never closed; use 'async with' or aclose()",
@@ -266,7 +269,7 @@ class DynamoDbChatStorage(ChatStorage):
                 f"{MAX_ENTRIES:,} in one atomic step: save in several calls",
                 key=key,
             )
-        if isinstance(self._loop, CallersLoop):
+        if isinstance(self._loop, CallersLoop):  # a save waits in a queue, not in the loop
             self._loop.check()
         texts = [encode_entry(entry) for entry in entries]
         saves = self._open_backend.saves
@@ -307,7 +310,7 @@ class DynamoDbChatStorage(ChatStorage):
     # ------------------------------------------------------------------------------ summaries
 
     def summaries(self) -> SummaryStore:
-        """Return the records, which lie beside the chats."""
+        """Return the summary records, which lie in the same table."""
         return StoredSummaries(self._put_record, self._records, self._drop_records)
 
     async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:

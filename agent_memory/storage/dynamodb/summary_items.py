@@ -1,4 +1,4 @@
-"""Summary records beside the chats."""
+"""Summary records, in items beside the log."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ from agent_memory.storage.summaries import Found
 _KEYS: Final = ("pk", "sk", "floor")
 
 _COPIED: Final = 32_768
-"""Bytes of a record up to which the newest record's item has a copy: saves read it too."""
+"""The most bytes of a record of which the pointer holds a copy: each save reads the pointer."""
 
 
 @attrs.frozen
 class _NewestPointer:
-    """Which record is the newest: the item that a compare-and-swap replaces.
+    """The item that names the newest record: a compare-and-swap replaces it.
 
     Args:
         id, number, floor, token: of that record.
-        copy: the item itself where the record, being short, is in it too: reading it then takes
-            no further request.
+        copy: the item, if it also holds the record: then no further request is needed.
     """
 
     id: str
@@ -56,12 +55,10 @@ class _NewestPointer:
 
 @attrs.frozen
 class SummaryRecords:
-    """Summary records: each in parts of its own; one item names the newest.
+    """Stores summary records, each in parts; a pointer names the newest and may hold a copy.
 
-    That item also holds a copy of the record, if it is short.
-
-    A record counts only while its floor is the chat's: raising a floor voids all records in
-    the same step, whenever they are removed.
+    A record is valid only while its floor is the chat's. So a trim voids all of them in the same
+    step, whenever their items are removed.
 
     Args:
         table: sends the requests.
@@ -76,7 +73,7 @@ class SummaryRecords:
     ttl_attribute: str
 
     async def put(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
-        """Store a record; what ``SummaryStore.save_summary`` promises."""
+        """Store a record, as ``SummaryStore.save_summary`` promises."""
         backoff = Backoff(self.table.timeout)
         while True:
             end = await self.reader.end(key)
@@ -128,7 +125,7 @@ class SummaryRecords:
         return sum(isinstance(record, SummaryRecord) for record in found)
 
     async def remove_below(self, key: ChatKey, floor: int | None) -> None:
-        """Remove the records that were made at a lower floor; all if it is None."""
+        """Remove the records with a lower floor; all if it is None."""
         stem = prefix(SUMMARY, key)
         items = await self.table.query(key.user_id, stem, stem + END, key=key, only=_KEYS).all()
         gone = [item for item in items if floor is None or int(item["floor"]["N"]) < floor]
@@ -159,7 +156,7 @@ class SummaryRecords:
         newest: _NewestPointer | None,
         replaces: str | None,
     ) -> bool:
-        """Put a record's parts, then make it the newest if `newest` is still the newest."""
+        """Put a record's parts, then replace the pointer if it is still `newest`."""
         token, number = os.urandom(TOKEN_BYTES), 1 if newest is None else newest.number + 1
         common = self._common(record, token)
         live_items = {"prev": {"S": replaces}} if replaces is not None else {}

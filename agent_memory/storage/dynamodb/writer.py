@@ -1,4 +1,4 @@
-"""Appending to a log."""
+"""Appending to logs: one conditional put for each group of saves."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ _IN_THREAD: Final = 100_000  # characters from which compressing may hold up oth
 
 @attrs.frozen
 class LogWriter:
-    """Appends to logs: one item an append, put where no other item is.
+    """Appends to logs. A group of saves is one item, put on the condition that its key is free.
+
+    Losing the race for the key means reading the log's end and trying again at the next one.
 
     Args:
         table: sends the requests.
@@ -76,7 +78,7 @@ class LogWriter:
     ttl_attribute: str
 
     async def commit(self, saves: list[PendingSave[str]]) -> Sequence[Outcome]:
-        """Store the saves of one chat as one item, and return the outcome of each."""
+        """Store the saves of one chat as one item; return the outcome of each."""
         key = saves[0].key
         backoff = Backoff(self.table.timeout, _LONGEST_RACE_PAUSE)
         while True:
@@ -96,7 +98,7 @@ class LogWriter:
     async def _plan(
         self, key: ChatKey, end: LogEnd, saves: Sequence[PendingSave[str]]
     ) -> AppendPlan[str] | None:
-        """Return what to append; None if the floor has risen above the one in `end`."""
+        """Return what to append; None if the floor has risen since `end` was read."""
         known: dict[str, Entry] = {}
         if positions := end.matches(entry.id for save in saves for entry in save.entries):
             first, count = positions[0], positions[-1] - positions[0] + 1
@@ -108,9 +110,9 @@ class LogWriter:
         return append_plan(key, end.last, end.floor, saves, lambda entry: known.get(entry.id))
 
     async def _put(self, key: ChatKey, end: LogEnd, plan: AppendPlan[str]) -> LogEnd | None:
-        """Put one item, and return the log's end after it; None if its place is taken."""
+        """Put one item and return the log's end after it; None if its key is taken."""
         if not plan.added:
-            return end  # what is known was read from the table: it is as durable as it gets
+            return end  # all of it was read from the table, so it is durable
         sent = self.reader.now()
         ids = [entry.id for entry, _ in plan.added]
         notes = sum(isinstance(entry, Note) for entry, _ in plan.added)
@@ -123,13 +125,15 @@ class LogWriter:
     async def put_with_body(
         self, key: ChatKey, item: LogItem, text: str, condition: str = ""
     ) -> LogItem | None:
-        """Put an item with its body, its parts first, and return it; None if refused.
+        """Put an item with its body and return it; None if the condition is not met.
+
+        Parts are written before the item that shows them, so that no reader misses one.
 
         Args:
             key: which chat.
             item: the item, without token and body.
             text: its body.
-            condition: on the item that it replaces, in terms of ``:skip`` and ``:append``;
+            condition: on the item that it replaces, with the values ``:skip`` and ``:append``;
                 by default that there is none.
         """
         item = attrs.evolve(item, token=os.urandom(TOKEN_BYTES))
@@ -140,6 +144,7 @@ class LogWriter:
         try:
             stored = await self._put_item(key, item, condition)
         except StorageError as error:
+            # If the item may be there, its parts must stay: without them it cannot be read.
             if error.stored is False:
                 await self.drop_parts(key, item)
             raise
@@ -156,11 +161,13 @@ class LogWriter:
         )
 
     def attributes(self, key: ChatKey, item: LogItem) -> dict[str, Any]:
-        """Return an item as the client takes it, with what DynamoDB's TTL looks at."""
+        """Return an item in the client's form, with its time for DynamoDB's TTL."""
         return {**to_attributes(key, item), **self._removal(item.expires_at)}
 
     def _removal(self, expires_at: int | None) -> dict[str, Any]:
-        # Later than readers stop showing it: its place must outlive every writer's memory.
+        # An hour later than readers stop showing it: its key must stay taken for as long as a
+        # writer may rely on an older end. DynamoDB itself removes it within days after that.
+        # Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/howitworks-ttl.html
         if expires_at is None:
             return {}
         return {self.ttl_attribute: {"N": str(expires_at + ERASE_MS // 1000)}}
@@ -184,14 +191,17 @@ class LogWriter:
             raise
 
     async def drop_parts(self, key: ChatKey, item: LogItem) -> None:
-        """Remove the parts of an item that does not show; if that fails, `purge` will."""
+        """Remove the parts of an item that was not put; if that fails, `purge` removes them."""
         try:
             await self.table.delete_all(part_keys(key, item), key)
         except StorageError as error:
             logger.warning("parts of an append that failed are left for purge(): %s", error)
 
     async def _in_dead_space(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
-        """Whether the writer slept so long that the place may have been given up meanwhile."""
+        """Take the item back if its key had become free below the floor; return whether so.
+
+        That can only be if this writer was suspended between reading the end and putting.
+        """
         if 0 <= self.reader.now() - end.as_of_ms <= ERASE_MS // 2:
             return False
         try:
@@ -206,7 +216,7 @@ class LogWriter:
         return True
 
     async def reserve(self, key: ChatKey, end: LogEnd) -> LogEnd:
-        """See to it that positions are not used again when all of the log has expired."""
+        """Reserve positions, so that none is used twice when the whole log has expired."""
         if end.expires_at is None or end.last <= end.reserved:
             return end
         reserved = reserve_for(end.last)
@@ -228,7 +238,7 @@ class LogWriter:
 
 
 def lost_every_race(table: TableClient, key: ChatKey) -> StorageUnavailableError:
-    """The error of a writer whom other writers left no place for too long."""
+    """Return the error of a writer that found the next key taken for too long."""
     return StorageUnavailableError(
         f"DynamoDB table {table.name!r}, {key}: other writers took the next place of the log "
         f"for {table.timeout:g} seconds; nothing was stored, try again",
@@ -237,7 +247,7 @@ def lost_every_race(table: TableClient, key: ChatKey) -> StorageUnavailableError
 
 
 def part_keys(key: ChatKey, item: LogItem) -> list[dict[str, Any]]:
-    """The primary keys of an item's parts."""
+    """Return the primary keys of an item's parts."""
     return [part_key(key, item.sort_key, item.token, number) for number in range(item.parts)]
 
 
