@@ -47,7 +47,7 @@ engines: $(VENV)/.has-test
 
 # Once; then only when what the adapters' tests need changes.
 adapters: $(BIN)/python
-	$(BIN)/python tests/adapters/environments.py
+	$(BIN)/python tests/environments.py
 
 test: plan engines
 	$(PYTEST) $(ARGS)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 from engines import missing
-from servers import EngineMissingError
-
-sys.path.insert(0, __file__.removesuffix("test_adapters.py") + "adapters")
-
 from environments import FRAMEWORKS, ROOT, is_ready, python_of
+from servers import EngineMissingError
 
 TESTS = ROOT / "tests" / "adapters"
 

@@ -1,6 +1,6 @@
 """A virtual environment for each framework that has an adapter, so that none can block another.
 
-    python tests/adapters/environments.py [FRAMEWORK …]
+    python tests/environments.py [FRAMEWORK …]
 
 makes those that are missing or outdated, below ``.venvs/``, with pip; it never fails. What could
 not be installed is skipped by the tests, aloud (see tests/test_adapters.py). To run one
@@ -22,7 +22,7 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 HOME = Path(os.environ.get("AGENT_MEMORY_ADAPTER_VENVS", ROOT / ".venvs"))
 
 # Framework (it is also the name of its extra, and of the directory of its tests) -> what its
