@@ -13,13 +13,13 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # like to say, each of them would compile SQLAlchemy again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-adapters matrix soak breakages lint docs bench build plan engines adapters clean
+.PHONY: help demo test test-adapters matrix soak breakages lint docs bench build plan engines adapters lowest clean
 
 help:
 	@echo "make demo           the main job on a real conversation"
 	@echo "make test           the tests, on every engine there is"
 	@echo "make test-adapters  the adapters with their frameworks' packages"
-	@echo "make matrix         every test on every engine, 200 random examples each (slow)"
+	@echo "make matrix         every test on every engine and with the lowest versions (slow)"
 	@echo "make soak           the tests with large counts (slow)"
 	@echo "make breakages      deliberate breakages, each of which some test must notice"
 	@echo "make lint           ruff, mypy, pyright"
@@ -49,13 +49,17 @@ engines: $(VENV)/.has-test
 adapters: $(BIN)/python
 	$(BIN)/python tests/environments.py
 
+# The same, with the lowest versions that pyproject.toml allows.
+lowest: $(BIN)/python
+	$(BIN)/python tests/environments.py lowest-versions
+
 test: plan engines
 	$(PYTEST) $(ARGS)
 
 test-adapters: engines adapters
 	$(PYTEST) -m adapters tests/test_adapters.py $(ARGS)
 
-matrix: engines
+matrix: engines lowest
 	$(PYTEST) --matrix $(ARGS)
 
 soak: engines

@@ -1,10 +1,11 @@
-"""A virtual environment for each framework that has an adapter, so that none can block another.
+"""Virtual environments beside ``.venv``: one for each framework, and with the lowest versions.
 
-    python tests/environments.py [FRAMEWORK …]
+    python tests/environments.py [NAME …]
 
 makes those that are missing or outdated, below ``.venvs/``, with pip; it never fails. What could
-not be installed is skipped by the tests, aloud (see tests/test_adapters.py). To run one
-framework's tests by hand::
+not be installed is skipped by the tests, aloud (tests/test_adapters.py, tests/test_lowest.py). A
+name is a framework's, ``lowest``, or ``lowest-`` and a framework's; without one, the frameworks'
+are made, and with ``lowest-versions`` all of the lowest. To run one by hand::
 
     .venvs/agent-squad/bin/python -m pytest tests/adapters/agent-squad
 """
@@ -14,11 +15,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,72 +37,106 @@ FRAMEWORKS: dict[str, list[str]] = {
     "langchain": ["langchain>=1,<2"],
     "pydantic-ai": [],
 }
+LOWEST = ["lowest", *(f"lowest-{framework}" for framework in FRAMEWORKS)]
+# Tools of the tests: users never install them, so they may be as new as pip likes.
+_TOOLS = {"test", "adapter-test"}
 
 
-def python_of(framework: str) -> Path:
-    """The interpreter of a framework's environment, whether it is there or not."""
+def python_of(name: str) -> Path:
+    """The interpreter of an environment, whether it is there or not."""
     scripts = "Scripts" if os.name == "nt" else "bin"
-    return HOME / framework / scripts / "python"
+    return HOME / name / scripts / "python"
 
 
-def is_ready(framework: str) -> bool:
-    """Whether a framework's environment is there, and not outdated."""
-    stamp = HOME / framework / "installed"
-    return stamp.exists() and stamp.read_text() == _digest(framework)
+def is_ready(name: str) -> bool:
+    """Whether an environment is there, and not outdated."""
+    stamp = HOME / name / "installed"
+    return stamp.exists() and stamp.read_text() == _digest(name)
 
 
-def install(framework: str) -> str | None:
-    """Make a framework's environment if need be; return why that failed, or None."""
-    if is_ready(framework):
+def requirements_of(name: str) -> list[str]:
+    """What pip is asked to install."""
+    framework = name.removeprefix("lowest").removeprefix("-")
+    extras = ["adapter-test", framework] if framework else ["test"]
+    wanted = [f"{ROOT}[{','.join(extras)}]", *FRAMEWORKS.get(framework, [])]
+    if name in LOWEST:
+        # Beside a framework, the versions are its own business: most need a newer client.
+        wanted += lowest_of(_declared(extras[-1:], without=_TOOLS))
+    return wanted
+
+
+def lowest_of(requirements: list[str]) -> list[str]:
+    """The lowest version that each requirement allows: ``a>=1,<2`` becomes ``a==1``."""
+    pins = []
+    for requirement in requirements:
+        match = re.match(r"([\w.-]+(?:\[[\w,]+\])?)>=([\w.]+)", requirement)
+        if match is None:
+            raise ValueError(f"{requirement!r} has no lower bound")
+        pins.append(f"{match[1]}=={match[2]}")
+    return pins
+
+
+def install(name: str) -> str | None:
+    """Make an environment if need be; return why that failed, or None."""
+    if is_ready(name):
         return None
-    _say(f"installing {framework} into {HOME / framework} … (a minute or two)")
+    _say(f"installing {name} into {HOME / name} … (a minute or two)")
     begun = time.monotonic()
     try:
         # The packages that are there stay: an update takes seconds.
-        if not python_of(framework).exists():
-            shutil.rmtree(HOME / framework, ignore_errors=True)
-            _run([sys.executable, "-m", "venv", str(HOME / framework)])
-        extras = f"{ROOT}[adapter-test,{framework}]"
-        command = [str(python_of(framework)), "-m", "pip", "install", "-q"]
+        if not python_of(name).exists():
+            shutil.rmtree(HOME / name, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", str(HOME / name)])
+        command = [str(python_of(name)), "-m", "pip", "install", "-q"]
         # Most of what is installed is never imported: compiling it would take half of the time.
         options = ["--disable-pip-version-check", "--no-compile"]
-        _run([*command, *options, "-e", extras, *FRAMEWORKS[framework]])
+        _run([*command, *options, "-e", *requirements_of(name)])
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"{framework} could not be installed: {getattr(error, 'stderr', '') or error}"
-    (HOME / framework / "installed").write_text(_digest(framework))
-    _say(f"{framework} is installed, in {time.monotonic() - begun:.0f} s")
+        return f"{name} could not be installed: {getattr(error, 'stderr', '') or error}"
+    (HOME / name / "installed").write_text(_digest(name))
+    _say(f"{name} is installed, in {time.monotonic() - begun:.0f} s")
     return None
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"adapters: {text}\n")
+    sys.stderr.write(f"environments: {text}\n")
 
 
 def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
-def _digest(framework: str) -> str:
-    """A text that changes when an environment must be made anew."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    needed = [project["dependencies"], FRAMEWORKS[framework], sys.version, str(ROOT)]
-    wanted, seen = ["adapter-test", framework], set()
-    while wanted:
-        extra = wanted.pop()
-        if extra in seen or extra not in extras:
-            continue
-        seen.add(extra)
-        needed.append(extras[extra])
-        for requirement in extras[extra]:
-            name, _, rest = requirement.partition("[")
-            if name == project["name"]:
-                wanted += rest.rstrip("]").split(",")
+def _digest(name: str) -> str:
+    """A text that changes when an environment must be made again."""
+    framework = name.removeprefix("lowest").removeprefix("-")
+    extras = ["adapter-test", framework] if framework else ["test"]
+    needed = [requirements_of(name), _declared(extras), sys.version]
     return hashlib.sha256(json.dumps(needed).encode()).hexdigest()
+
+
+def _declared(extras: list[str], without: set[str] = frozenset()) -> list[str]:
+    """What pyproject.toml asks for, for some extras and those that they name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    def closure(wanted: list[str], seen: set[str]) -> Iterator[str]:
+        for extra in wanted:
+            if extra in seen:
+                continue
+            seen.add(extra)
+            for requirement in project["optional-dependencies"].get(extra, ()):
+                name, _, rest = requirement.partition("[")
+                if name == project["name"]:
+                    yield from closure(rest.rstrip("]").split(","), seen)
+                elif extra not in without:
+                    yield requirement
+
+    return [*project["dependencies"], *closure(extras, set())]
 
 
 if __name__ == "__main__":
     names = sys.argv[1:] or [*FRAMEWORKS]
+    if names == ["lowest-versions"]:
+        names = LOWEST
     with ThreadPoolExecutor(2) as threads:
         for name, problem in zip(names, threads.map(install, names), strict=True):
             if problem is not None:

@@ -47,7 +47,7 @@ class Folding:
         retry: how often to ask again.
     """
 
-    model: ChatModel = attrs.field(kw_only=False)
+    model: ChatModel
     parameters: Mapping[str, Any]
     max_input_tokens: int
     max_summary_tokens: int

@@ -158,7 +158,7 @@ class LLMSummarizer:
         self._role = summary_role(role)
         self._limits = limits or TranscriptLimits()
         self._folding = Folding(
-            as_chat_model(llm),
+            model=as_chat_model(llm),
             parameters={"max_output_tokens": 2 * max_summary_tokens, **(parameters or {})},
             max_input_tokens=max_input_tokens,
             max_summary_tokens=max_summary_tokens,
