@@ -103,7 +103,7 @@ def test_c98_text_functions_are_linear(name, size):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_c98_a_megabyte_of_each_text(name):
-    """The same up to a megabyte."""
+def test_c98_a_megabyte_of_hostile_text_is_read_in_linear_time(name):
+    """Each kind of text up to a megabyte."""
     for text, make in TEXTS.items():
         assert _growth(FUNCTIONS[name], make, 1_000_000 // _STEP) <= _MOST, text

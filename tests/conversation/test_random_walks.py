@@ -172,6 +172,6 @@ def test_whatever_happens_views_and_counts_are_right(steps):
 @pytest.mark.soak
 @settings(max_examples=5_000, deadline=None)
 @given(_STEPS)
-def test_so_it_is_in_many_more_walks(steps):
-    """The same, for minutes."""
+def test_views_and_counts_are_right_in_many_random_walks(steps):
+    """5,000 walks of up to four runs in two managers."""
     asyncio.run(_walk(steps))

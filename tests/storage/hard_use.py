@@ -119,7 +119,9 @@ class HardSoak(HardUse):
     loops = 200
     counts: ClassVar = {
         "test_processes_that_write_to_one_chat_lose_nothing": "4 processes × 500 saves of 3",
-        "test_processes_that_write_to_many_chats_lose_nothing": "the same, into 50 chats",
+        "test_processes_that_write_to_many_chats_lose_nothing": (
+            "4 processes × 500 saves of 3 into 50 chats"
+        ),
         "test_a_killed_writer_loses_nothing_that_was_acknowledged": "50 kills",
         "test_what_is_deleted_beside_a_writer_is_never_read_again": "200 rounds",
         "test_short_lived_loops_in_threads_share_a_store": "200 loops in threads",

@@ -176,7 +176,7 @@ async def test_c39_deleted_text_does_not_come_back_in_another_worker(reopen):
     ],
 )
 async def test_c62_thousands_of_chats_through_a_hundred_buffers(count):
-    """Memory is bounded; a chat that was evicted comes back right, without a model."""
+    """Memory is bounded; an evicted chat comes back right without asking a model."""
     summarizer = ScriptedSummarizer(cut=lambda history, keep_last: (history[:-2], history[-2:]))
     rig = Rig(summarizer=summarizer, trigger_at=2, max_buffers=100)
     chats = [("user", "session", f"agent {number}") for number in range(count)]

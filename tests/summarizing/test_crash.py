@@ -94,5 +94,5 @@ async def test_killed_workers_leave_raw_and_views_right(url, kills):
 
 @pytest.mark.soak
 async def test_two_hundred_kills_leave_raw_and_views_right(url):
-    """100 rounds of two workers killed."""
+    """100 rounds of two killed processes."""
     await kill_often(url, 100)

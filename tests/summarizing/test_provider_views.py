@@ -134,7 +134,7 @@ def test_without_a_provider_pairing_is_as_valid_as_raw(source):
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_ten_thousand_histories_are_valid_for_every_provider(source, provider):
-    """10,000 histories over four formats and mixtures, each for all four providers."""
+    """10,000 histories in four formats and mixtures, for each provider."""
 
     @examples(MANY // len(SOURCES))
     @given(plan=plans(source), keep_last=st.just(1))
@@ -146,8 +146,8 @@ def test_ten_thousand_histories_are_valid_for_every_provider(source, provider):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("source", SOURCES)
-def test_ten_thousand_histories_are_as_paired_as_raw(source):
-    """The same without a provider."""
+def test_views_without_a_provider_keep_calls_with_their_results(source):
+    """10,000 histories in four formats and mixtures."""
 
     @examples(MANY // len(SOURCES))
     @given(plan=plans(source), keep_last=st.just(1))

@@ -162,7 +162,7 @@ def test_runs_of_three_hundred_rounds_are_valid_and_bounded(shape):
 @pytest.mark.parametrize("provider", [None, *PROVIDERS.values()])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_thousand_agents_have_valid_and_bounded_views(shape, provider):
-    """The same, for each pair of forms."""
+    """Long runs with tools, in each format and for each provider."""
 
     @examples(MANY)
     @given(plan=plans)
@@ -175,7 +175,7 @@ def test_a_thousand_agents_have_valid_and_bounded_views(shape, provider):
 @pytest.mark.soak
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_hundred_runs_of_three_hundred_rounds_are_valid_and_bounded(shape):
-    """The same, for many runs."""
+    """100 runs of 300 rounds in each format."""
 
     @examples(MANY_RUNS)
     @given(work=some_work, batch=st.integers(1, 4))

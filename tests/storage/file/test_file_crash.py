@@ -146,8 +146,8 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_many_killed_writers_lose_nothing_that_was_acknowledged(tmp_path):
-    """The same, a hundred times."""
+def test_many_killed_writers_of_files_lose_nothing_that_was_acknowledged(tmp_path):
+    """100 rounds of two killed processes."""
     check_rounds(tmp_path, 100)
 
 
