@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Summarizer,
         SummaryResult,
     )
-    from agent_memory.summarizing import SummarizingChatStorage
+    from agent_memory.summarizing import SummarizingChatStorage, SummarizingOptions
 
     __all__ = [
         "AgentMemoryError",
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         "Summarizer",
         "SummarizerError",
         "SummarizingChatStorage",
+        "SummarizingOptions",
         "SummaryRecord",
         "SummaryResult",
         "SyncChatStorage",
@@ -112,7 +113,7 @@ _MODULES = {
         "WrapperChatStorage",
         "open_storage",
     ),
-    "agent_memory.summarizing": ("SummarizingChatStorage",),
+    "agent_memory.summarizing": ("SummarizingChatStorage", "SummarizingOptions"),
     "agent_memory.summarizers": (
         "ExtractiveSummarizer",
         "LLMSummarizer",

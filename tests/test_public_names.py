@@ -22,7 +22,7 @@ TOP = {
     *("ChatStorage", "InMemoryChatStorage", "FileChatStorage", "SqlChatStorage"),
     *("DynamoDbChatStorage", "open_storage"),
     *("SummarizingChatStorage", "TransformingChatStorage", "SyncChatStorage"),
-    "WrapperChatStorage",
+    *("WrapperChatStorage", "SummarizingOptions"),
     *("ConversationManager", "ConversationRun"),
     *("ConversationMessage", "ChatKey", "ParticipantRole", "Usage", "Provider"),
     *("LogSlice", "Note", "ChatInfo", "SummaryRecord"),
