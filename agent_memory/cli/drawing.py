@@ -114,14 +114,7 @@ def progress_bar(*, shown: bool) -> Progress:
     Args:
         shown: whether anything is drawn at all.
     """
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console(errors=True),
-        disable=not shown,
-    )
+    return _bar(MofNCompleteColumn(), shown=shown)
 
 
 class _RateColumn(ProgressColumn):
@@ -144,14 +137,20 @@ def counting_bar(*, shown: bool) -> Progress:
     Args:
         shown: whether anything is drawn at all.
     """
+    return _bar(_RateColumn(), shown=shown and console(errors=True).is_terminal)
+
+
+def _bar(column: ProgressColumn, *, shown: bool) -> Progress:
     out = console(errors=True)
+    # Up to version 14, rich ends a bar that is disabled with an empty line.
+    out.quiet = not shown
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        _RateColumn(),
+        column,
         TimeRemainingColumn(),
         console=out,
-        disable=not (shown and out.is_terminal),
+        disable=not shown,
     )
 
 
