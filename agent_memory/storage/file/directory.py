@@ -11,12 +11,12 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import attrs
@@ -33,6 +33,10 @@ from agent_memory.storage.file.chat_log import (
 )
 from agent_memory.storage.file.disk import NotRegularError, open_to_read, refuse_links
 from agent_memory.storage.file.line_format import FileHeader, decode_header
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOG: Final = ".jsonl"
 SUMMARIES: Final = ".summaries"
@@ -113,9 +117,7 @@ def paths_of(root: Path, key: ChatKey) -> ChatPaths:
     return ChatPaths(root, directory, str(directory / (name_of(key.agent_id) + LOG)))
 
 
-logger = logging.getLogger(__name__)
-
-EFFECTIVE: Final = os.access in os.supports_effective_ids
+_EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 INACCESSIBLE: Final = (PermissionError, NotRegularError)
 """What one file or directory has wrong with it, and the others have not."""
@@ -153,21 +155,12 @@ def list_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
     return sorted(keys)
 
 
-def list_accessible_sessions(root: Path, user_id: str) -> list[str]:
-    """Return what :func:`list_sessions` does; nothing, and a warning, if that may not be read."""
+def accessible(find: Callable[..., list[T]], root: Path, *ids: str) -> list[T]:
+    """Return what `find` lists; nothing, and a warning, for a directory that is inaccessible."""
     try:
-        return list_sessions(root, user_id)
+        return find(root, *ids)
     except INACCESSIBLE as error:
-        _left_out(root / name_of(user_id), error)
-        return []
-
-
-def list_accessible_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
-    """Return what :func:`list_keys` does; nothing, and a warning, if that may not be read."""
-    try:
-        return list_keys(root, user_id, session_id)
-    except INACCESSIBLE as error:
-        _left_out(root / name_of(user_id) / name_of(session_id), error)
+        _left_out(root.joinpath(*map(name_of, ids)), error)
         return []
 
 
@@ -260,8 +253,8 @@ def read_header_at(path: Path) -> FileHeader | None:
 def every_key(root: Path) -> Iterator[ChatKey]:
     """Yield the key of every chat that has a file, in order; but those in closed directories."""
     for user_id in list_users(root):
-        for session_id in list_accessible_sessions(root, user_id):
-            yield from list_accessible_keys(root, user_id, session_id)
+        for session_id in accessible(list_sessions, root, user_id):
+            yield from accessible(list_keys, root, user_id, session_id)
 
 
 def find_strays(root: Path) -> list[tuple[str, str]]:
@@ -273,7 +266,7 @@ def find_strays(root: Path) -> list[tuple[str, str]]:
     found += [
         (str(path), "a directory that may not be read")
         for path in above
-        if path.is_dir() and not os.access(path, os.R_OK | os.X_OK, effective_ids=EFFECTIVE)
+        if path.is_dir() and not os.access(path, os.R_OK | os.X_OK, effective_ids=_EFFECTIVE)
     ]
     known = {paths_of(root, key).log for key in every_key(root)}
     found += [

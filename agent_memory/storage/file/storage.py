@@ -24,10 +24,9 @@ from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.file.appender import Appender
 from agent_memory.storage.file.chat_log import BLOCK
 from agent_memory.storage.file.directory import (
+    accessible,
     every_key,
     find_strays,
-    list_accessible_keys,
-    list_accessible_sessions,
     list_keys,
     list_sessions,
     list_users,
@@ -145,7 +144,9 @@ class FileChatStorage(ChatStorage):
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
         async for user, session in self._sessions(user_id, session_id):
-            listing = partial(self._infos, list_keys if session_id else list_accessible_keys)
+            # An inaccessible session that was asked for by its name is an error.
+            find = list_keys if session_id else partial(accessible, list_keys)
+            listing = partial(self._infos, find)
             for info in await self._reading("listing chats", None, listing, user, session):
                 if info.entries:
                     yield info
@@ -225,7 +226,7 @@ class FileChatStorage(ChatStorage):
         await self._ready()
         async for user, session in self._sessions(user_id, session_id):
             keys = await self._reading(
-                "verifying", None, list_accessible_keys, self._root, user, session
+                "verifying", None, accessible, list_keys, self._root, user, session
             )
             for key in keys:
                 if agent_id in (None, key.agent_id):
@@ -292,8 +293,7 @@ class FileChatStorage(ChatStorage):
             users = await self._reading("listing chats", None, list_users, self._root)
         else:
             users = [user_id]
-        # One that was not asked for by its name, and is closed, hides none of the others.
-        find = list_accessible_sessions if user_id is None else list_sessions
+        find = partial(accessible, list_sessions) if user_id is None else list_sessions
         for user in users:
             sessions = [session_id] if session_id is not None else []
             if session_id is None:
