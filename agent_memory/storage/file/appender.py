@@ -1,4 +1,4 @@
-"""Appending to a chat's file: one lock, one write and one sync for all saves that wait."""
+"""Appending groups of saves to a chat's file: one lock, one write and one fsync a group."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ _Stamp: TypeAlias = tuple[int, int, int, int]
 
 
 def stamp_of(stat: os.stat_result) -> _Stamp:
-    """Return what differs between a file and the same file after anybody's write."""
+    """Return what changes with every write to a file, or when it is replaced."""
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @attrs.define(eq=False)
 class LogState:
-    """What a chat's file holds, as far as an append needs it.
+    """What an append needs to know of a chat's file.
 
     Args:
         floor: every position up to it has been trimmed or deleted.
         last: the newest position.
         end: where the next line goes.
         known: id -> ref of the newest entries, oldest first.
-        is_durable: whether its names and bytes are known to be on the disk.
+        is_durable: whether its names and bytes are known to be on disk.
     """
 
     floor: int
@@ -85,7 +85,7 @@ class LogState:
         self._messages = sum(not ref.is_note for ref in self.known.values())
 
     def stored(self, file: FileIO, entry_id: str, agent_id: str) -> Entry | None:
-        """Return the entry that is in the file under an id; None if none that can be read is."""
+        """Return the readable entry with an id, or None."""
         ref = self.known.get(entry_id)
         if ref is None:
             return None
@@ -97,10 +97,10 @@ class LogState:
         return None
 
     def grow(self, refs: Iterable[EntryRef], size: int) -> None:
-        """Take over what was appended: `size` bytes with these refs."""
+        """Record an append of `size` bytes with these refs."""
         batch = 1
         for ref in refs:
-            self._drop(ref.id)  # one that cannot be read; the newest under an id comes last
+            self._drop(ref.id)  # an unreadable entry of that id; the newest comes last
             self.known[ref.id] = ref
             self._messages += not ref.is_note
             self.last = ref.position
@@ -116,20 +116,20 @@ class LogState:
 
 
 class StateCache:
-    """The states of the chats written to last. Taken out while it is used, so never shared."""
+    """The states of recently written chats. A state is taken out while in use, never shared."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: OrderedDict[str, tuple[_Stamp, LogState]] = OrderedDict()
 
     def take(self, path: str, stat: os.stat_result) -> LogState | None:
-        """Return and remove a chat's state, if nobody wrote to the file since."""
+        """Remove and return a chat's state, unless the file changed since."""
         with self._lock:
             stamp, state = self._states.pop(path, (None, None))
         return state if stamp == stamp_of(stat) else None
 
     def put(self, path: str, stat: os.stat_result, state: LogState) -> None:
-        """Keep a chat's state."""
+        """Store a chat's state, evicting the least recently used one if there are too many."""
         with self._lock:
             self._states[path] = stamp_of(stat), state
             if len(self._states) > _CHATS:
@@ -137,7 +137,7 @@ class StateCache:
 
 
 def load_state(file: FileIO, paths: ChatPaths, key: ChatKey) -> LogState:
-    """Find the state of a chat whose lock is held, and remove what crashed writers left.
+    """Read the state of a locked chat, and remove what crashed writers left behind.
 
     Raises:
         CorruptedRecordError: a newer version wrote the file, or it is another chat's.
@@ -168,7 +168,7 @@ class Appender:
     Args:
         root: the store's directory.
         lock: how chats are locked.
-        durability: what "stored" means.
+        durability: when a save counts as stored.
     """
 
     root: Path
@@ -177,9 +177,9 @@ class Appender:
     cache: StateCache = attrs.field(factory=StateCache, init=False)
 
     def commit(self, saves: Sequence[PendingSave[Entry]]) -> list[Outcome]:
-        """Append saves of one chat, and return the outcome of each.
+        """Append a group of saves of one chat, and return the outcome of each.
 
-        One that cannot be encoded, or is in conflict, fails alone.
+        A save that cannot be encoded, or that is in conflict, fails alone.
         """
         key = saves[0].key
         encoded = [_encoded(save) for save in saves]
@@ -214,10 +214,10 @@ class Appender:
                 state.grow(refs, len(data))
         finally:
             if state.end == 0:
-                with suppress(OSError):  # nothing is stored in the file that was made for it
+                with suppress(OSError):  # a new file to which nothing was written
                     os.unlink(paths.log)  # noqa: PTH108 - a string
         if state.end:
-            with suppress(OSError):  # it is stored all the same, and read again by the next save
+            with suppress(OSError):  # stored all the same; the next save reads the state again
                 self.cache.put(paths.log, os.fstat(file.fileno()), state)
         return plan.outcomes
 
@@ -227,14 +227,14 @@ class Appender:
         if has_written:
             sync_behind(file, state.end, self.durability)
         elif not state.is_durable:
-            # All were known. Whoever wrote them may have crashed before the disk had them.
+            # Known repeats alone: whoever wrote them may have crashed before its fsync.
             sync_file(file.fileno(), self.durability)
         if not state.is_durable:
             self._sync_names(paths)
             state.is_durable = True
 
     def _sync_names(self, paths: ChatPaths) -> None:
-        """Bring the names of a file that another may have made to the disk."""
+        """Flush the directory entries: another process may have created the file and crashed."""
         try:
             for directory in paths.directories:
                 sync_directory(directory, self.durability)
@@ -243,10 +243,10 @@ class Appender:
 
 
 def _encoded(save: PendingSave[Entry]) -> PendingSave[bytes] | Exception:
-    # Here, in a worker thread: encoding a large message would hold up the event loop.
+    # In the worker thread: encoding a large message would block the event loop.
     try:
         return PendingSave(save.key, save.entries, [encode_line(entry) for entry in save.entries])
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others can be stored
+    except Exception as error:  # noqa: BLE001 - others can be stored
         return error
 
 
@@ -265,7 +265,7 @@ def _planned(
 def _lines(
     key: ChatKey, state: LogState, plan: AppendPlan[bytes]
 ) -> tuple[list[EntryRef], bytearray]:
-    """Return the lines to write behind a log, and where in the file their entries will be."""
+    """Return the refs of the new entries, and the lines to write at the end of the log."""
     data = bytearray(encode_header(FileHeader(key)) if state.end == 0 else b"")
     refs: list[EntryRef] = []
     position = state.last

@@ -1,4 +1,4 @@
-"""One chat's file as a log: the bytes and lines of what it held when it was opened."""
+"""One chat's file as a log: a snapshot of its bytes, its lines, where it begins and ends."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from agent_memory.storage.file.line_format import (
 )
 
 BLOCK: Final = 1 << 18
-"""How many bytes are read at a time at most."""
+"""The largest read, in bytes."""
 
 FIRST_BLOCK: Final = 1 << 13
-"""How many bytes are read at first: mostly a few lines are wanted."""
+"""The first read, in bytes: usually only a few lines are needed."""
 
 _SMALL: Final = 1 << 15  # a file up to this size is read in one go
 
@@ -38,22 +38,22 @@ _raw_decode = json.JSONDecoder().raw_decode
 
 
 class ChangedError(OSError):
-    """The file became shorter while it was read: a torn end was cut. Read it again."""
+    """The file was truncated while it was read (a torn end was cut); read it again."""
 
 
 class FileSnapshot:
-    """What an open file held when it was looked at first; no byte beyond is read.
+    """The content of an open file up to its size when opened; later appends are not seen.
 
-    A last line that an editor left without its end, but that is whole, reads as if it had one:
-    nothing that was saved may be taken for a torn write.
+    A complete last line whose newline an editor stripped reads as if it had one: what was saved
+    must not be taken for a torn write.
 
     Args:
         file: open for reading, unbuffered; whoever opened it closes it.
 
     Attributes:
         stat: the file's.
-        size: its length, with the end that is missing.
-        lacks_end: whether the last line is whole and its end is missing.
+        size: its length, including a missing newline at the end.
+        lacks_end: whether the last line is complete but for its newline.
     """
 
     def __init__(self, file: FileIO) -> None:
@@ -108,7 +108,7 @@ class FileSnapshot:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether a line without an end is one or more objects of JSON and nothing else."""
+    """Whether an unterminated line consists of one or more JSON objects."""
     try:
         rest = line.decode().strip()
         while rest:
@@ -164,9 +164,9 @@ def lines_back(snapshot: FileSnapshot, start: int, stop: int) -> Iterator[tuple[
 
 
 KNOWN: Final = 64
-"""How many of the newest messages are known when they are saved again."""
+"""How many of the newest messages are recognized when saved again."""
 
-_WINDOW: Final = 2 * FIRST_BLOCK  # a stretch this short is read through, not searched
+_WINDOW: Final = 2 * FIRST_BLOCK  # a range this short is scanned, not searched
 
 
 class ChatLog:
@@ -175,14 +175,14 @@ class ChatLog:
     Args:
         snapshot: the file.
         path: its path, for errors.
-        key: whose chat it must be.
+        key: the chat it must belong to.
 
     Attributes:
         snapshot: the file.
-        key: whose chat it is.
-        header: the first line; None when there is none (yet), or it cannot be read.
-        damaged_header: the first line, when it is no header.
-        floor: the header's, or what the first entry tells of it.
+        key: the chat.
+        header: the first line; None if it is missing or damaged.
+        damaged_header: the first line, if it is not a header.
+        floor: from the header, or inferred from the first entry.
         start: the first byte of the first entry.
 
     Raises:
@@ -205,7 +205,7 @@ class ChatLog:
             return
         reason = "the first line does not say whose chat this is"
         self.damaged_header = DamagedBytes(0, len(line), reason)
-        # When its end was lost, the first entries are on it too.
+        # If its newline was lost, it holds the first entries too.
         is_header_alone = positions_in(line, 0, key.agent_id) is None
         self.start = len(line) + 1 if is_header_alone else 0
         self.floor = self._inferred_floor()
@@ -221,7 +221,7 @@ class ChatLog:
         return self._last_and_end[1]
 
     def entries_after(self, low: int) -> Iterator[ParsedLine]:
-        """Yield what lies behind position `low`, damage included."""
+        """Yield the lines with positions above `low`, damaged ones included."""
         in_order = InOrder(low, self.last)
         for at, line in lines(self.snapshot, self.seek(low), self.end):
             parsed = in_order.checked(parse_line(line, at, self.key.agent_id))
@@ -229,7 +229,7 @@ class ChatLog:
                 yield parsed
 
     def newest_refs(self) -> list[EntryRef]:
-        """Return, oldest first, the newest 64 messages or more, and all of the last append."""
+        """Return refs of the newest 64 messages, or of the whole last append, oldest first."""
         known: list[EntryRef] = []
         messages = 0
         for ref in self._refs_back(self.end):
@@ -241,10 +241,10 @@ class ChatLog:
         return known
 
     def seek(self, low: int) -> int:
-        """Return the first byte of a line, before which lie only positions up to `low`.
+        """Return the start of a line such that all earlier lines have positions up to `low`.
 
-        Searched from the end in growing steps, then by halves: whoever reads on from a position
-        is mostly near the end, and nobody parses what lies before.
+        Steps back from the end in growing strides, then bisects: most reads start near the end
+        and should not parse what comes before.
         """
         if low <= self.floor:
             return self.start
@@ -269,9 +269,9 @@ class ChatLog:
         return start
 
     def _passed(self, start: int, low: int) -> int | None:
-        """Return the end of the first readable line behind a byte, if it is one up to `low`."""
+        """Return the end of the first readable line after a byte; None if it is above `low`."""
         behind = lines(self.snapshot, start - 1, self.end)
-        next(behind, None)  # the rest of the line that the byte before `start` belongs to
+        next(behind, None)  # the rest of a line that began earlier
         for at, line in behind:
             ref = entry_ref(line, at, self.key.agent_id)
             if ref is not None:
@@ -279,7 +279,7 @@ class ChatLog:
         return None
 
     def _inferred_floor(self) -> int:
-        """Infer a lost floor: every line before the first entry stood for one position."""
+        """Infer a lost floor: each line before the first readable one held one position."""
         for lost, (at, line) in enumerate(lines(self.snapshot, self.start, self.snapshot.size)):
             positions = positions_in(line, at, self.key.agent_id)
             if positions is not None:
@@ -288,8 +288,8 @@ class ChatLog:
 
     @cached_property
     def _last_and_end(self) -> tuple[int, int]:
-        # A batch counts once its last line is whole. A whole line that cannot be read was saved
-        # once, so it keeps its position; a batch whose last line is missing never was: it is cut.
+        # A batch is visible once its last line is complete. A complete line that cannot be read
+        # was acknowledged once, so it keeps its position; an incomplete batch never was.
         end, lost, legible = self.start, 0, 0
         for at, line in lines_back(self.snapshot, self.start, self.snapshot.size):
             end = max(end, at + len(line) + 1)
@@ -307,7 +307,7 @@ class ChatLog:
         return max(self.floor + lost, legible), end
 
     def _before_batch(self, newest: EntryRef) -> tuple[int, int] | None:
-        """Return where a batch that lacks its end begins; None if its lines disagree on that."""
+        """Return where an incomplete batch begins; None if its lines contradict each other."""
         cut = self.start
         for ref in self._refs_back(self.snapshot.size):
             if ref.position < newest.batch_start:
@@ -318,7 +318,7 @@ class ChatLog:
         return max(newest.batch_start - 1, self.floor), cut
 
     def _refs_back(self, stop: int) -> Iterator[EntryRef]:
-        """Yield the refs of the entries before a byte, the newest first."""
+        """Yield the refs of the entries before a byte, newest first."""
         for at, line in lines_back(self.snapshot, self.start, stop):
             ref = entry_ref(line, at, self.key.agent_id)
             if ref is not None:
@@ -337,10 +337,10 @@ def _check_owner(header: FileHeader, path: str, key: ChatKey) -> None:
 
 @attrs.define(eq=False)
 class InOrder:
-    """Checks that positions rise: an entry out of order is damage.
+    """Checks that positions rise; an entry out of order is damage.
 
     Args:
-        low: entries up to it are left out.
+        low: entries up to this position are skipped.
         last: the log's last position.
     """
 
@@ -352,7 +352,7 @@ class InOrder:
         self._previous = self.low
 
     def checked(self, parsed: ParsedLine) -> ParsedLine | None:
-        """Return the line, as damaged if it is out of order; None if it is to be left out."""
+        """Return the line, or damage if it is out of order, or None if it is to be skipped."""
         if isinstance(parsed, DamagedBytes):
             return parsed
         ref, previous = parsed.ref, self._previous

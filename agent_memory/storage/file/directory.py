@@ -1,8 +1,8 @@
-"""Which chats lie in a directory, and where: ids to file names and back.
+"""The layout of a store's directory: ids to file names and back, and listing.
 
-Names are readable, and injective also where case, Unicode normalisation, device names or
-trailing dots are not distinguished: lower-case ASCII letters, digits and ``-_.@`` stand for
-themselves, every other UTF-8 byte is ``%`` and two lower-case hex digits.
+Names are readable. They stay distinct on file systems that ignore case, normalize Unicode,
+reserve device names or drop trailing dots: lower-case ASCII letters, digits and ``-_.@`` are
+kept, every other UTF-8 byte becomes ``%`` and two lower-case hex digits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LONGEST: Final = 120  # with a suffix under every file system's 255 bytes, thre
 _HASHED: Final = "~"  # never in a name that is not hashed: "~" itself is encoded
 _KEPT: Final = 48  # how much of a hashed name stays readable
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.@")
-# Windows reserves these whatever the extension, so the part before the first dot counts.
+# Windows reserves these with any extension, so the part before the first dot counts.
 # https://learn.microsoft.com/windows/win32/fileio/naming-a-file
 _DEVICE: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)")
 
@@ -110,9 +110,9 @@ class ChatPaths:
         return self.directory, self.directory.parent, self.root
 
 
-@lru_cache(4096)  # it is asked for at every call
+@lru_cache(4096)  # called for every operation
 def paths_of(root: Path, key: ChatKey) -> ChatPaths:
-    """Return where a chat lies, whether or not it exists."""
+    """Return the paths of a chat's files, whether or not they exist."""
     directory = root / name_of(key.user_id) / name_of(key.session_id)
     return ChatPaths(root, directory, str(directory / (name_of(key.agent_id) + LOG)))
 
@@ -120,16 +120,16 @@ def paths_of(root: Path, key: ChatKey) -> ChatPaths:
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 INACCESSIBLE: Final = (PermissionError, NotRegularError)
-"""What one file or directory has wrong with it, and the others have not."""
+"""Errors that concern one file or directory, not the whole store."""
 
 
 def list_users(root: Path) -> list[str]:
-    """Return the ids of all users that have files, in order."""
+    """Return the ids of all users that have a directory, sorted."""
     return _ids(root, 0)
 
 
 def list_sessions(root: Path, user_id: str) -> list[str]:
-    """Return the ids of a user's sessions that have files, in order.
+    """Return the ids of a user's sessions that have a directory, sorted.
 
     Raises:
         NotRegularError: the user's directory is a link.
@@ -140,7 +140,7 @@ def list_sessions(root: Path, user_id: str) -> list[str]:
 
 
 def list_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
-    """Return the keys of a session's chats that have files, in order.
+    """Return the keys of a session's chats that have a file, sorted.
 
     Raises:
         NotRegularError: the user's or the session's directory is a link.
@@ -165,7 +165,7 @@ def accessible(find: Callable[..., list[T]], root: Path, *ids: str) -> list[T]:
 
 
 def read_info(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
-    """Return what a chat's file tells; None, and a warning, for one that cannot be read."""
+    """Return the chat's info; None, and a warning, if its file cannot be read."""
     while True:
         try:
             with open_to_read(paths.log) as file:
@@ -198,7 +198,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _ids(directory: Path, level: int) -> list[str]:
-    """Return the ids that the directories in one stand for: users (level 0) or sessions (1)."""
+    """Return the ids of a directory's subdirectories: users (level 0) or sessions (level 1)."""
     found: list[str | None] = []
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
@@ -213,7 +213,7 @@ def _directory_id(directory: Path, level: int) -> str | None:
     plain = id_of(directory.name)
     if plain is not None:
         return plain
-    for header in _headers(directory):  # its name is a hash, so the files in it are asked
+    for header in _headers(directory):  # the name is a hash; the id is in the headers of the files
         identifier = (header.key.user_id, header.key.session_id)[level]
         if name_of(identifier) == directory.name:
             return identifier
@@ -240,7 +240,7 @@ def _agent_of(path: Path) -> str | None:
 
 
 def read_header_at(path: Path) -> FileHeader | None:
-    """Return the header of a file, None if it has none that can be read."""
+    """Return the header of a file, or None if it is missing or unreadable."""
     try:
         with open_to_read(str(path)) as file:
             snapshot = FileSnapshot(file)
@@ -251,14 +251,14 @@ def read_header_at(path: Path) -> FileHeader | None:
 
 
 def every_key(root: Path) -> Iterator[ChatKey]:
-    """Yield the key of every chat that has a file, in order; but those in closed directories."""
+    """Yield the key of every chat that has a file, sorted, except in inaccessible directories."""
     for user_id in list_users(root):
         for session_id in accessible(list_sessions, root, user_id):
             yield from accessible(list_keys, root, user_id, session_id)
 
 
 def find_strays(root: Path) -> list[tuple[str, str]]:
-    """Return what no chat's key leads to, and why."""
+    """Return paths that belong to no chat, and why."""
     above = [*root.glob("*"), *root.glob("*/*")]
     files = [*root.glob(f"*/*/*{LOG}")]
     links = [str(path) for path in (*above, *files) if path.is_symlink()]

@@ -1,4 +1,4 @@
-"""What the file store asks of the operating system: durable writes, and its errors in ours."""
+"""Durable writes, safe opening and error translation on top of the operating system."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agent_memory.errors import StorageUnavailableError
 from agent_memory.messages import ChatKey
 
 Durability: TypeAlias = Literal["full", "os"]
-"""``"full"``: a save returns when the disk has it; ``"os"``: when the operating system has."""
+"""``"full"``: a save returns once it is on disk; ``"os"``: once the operating system has it."""
 
 _CAREFUL: Final = (
     getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a FIFO is open at once, and then refused
+    | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would block; it is rejected after fstat
     | getattr(os, "O_BINARY", 0)
 )
-_IS_LINK: Final = (errno.ELOOP, errno.EMLINK)  # what O_NOFOLLOW answers: the latter on FreeBSD
+_IS_LINK: Final = (errno.ELOOP, errno.EMLINK)  # O_NOFOLLOW on a link; EMLINK is FreeBSD's
 _DIRECTORIES_SYNC: Final = os.name == "posix"
 
 
@@ -33,43 +33,43 @@ _DIRECTORY_MODE: Final = 0o700
 
 
 class UncertainError(OSError):
-    """A write failed in such a way that nobody knows what the disk holds."""
+    """A write failed and the state of the file on disk is unknown."""
 
 
 class NotRegularError(OSError):
-    """A store's file or directory is a link, a FIFO or a device, and is left alone."""
+    """A path inside the store is a link, a FIFO or a device, and is refused."""
 
 
 def open_to_read(path: str) -> FileIO:
-    """Open one of a store's files.
+    """Open a file of the store for reading.
 
     Raises:
-        NotRegularError: it is no regular file, or lies behind a link.
+        NotRegularError: it is not a regular file, or one of its directories is a link.
         OSError: it cannot be opened.
     """
     return FileIO(path, "r", opener=descriptor_to_read)
 
 
 def descriptor_to_read(path: str, _flags: int) -> int:
-    """Open one of a store's files as :func:`open_to_read` does; an opener for ``open``."""
+    """Open a file as :func:`open_to_read` does and return its descriptor; an ``opener``."""
     return _opened(path, os.O_RDONLY)
 
 
 def open_to_write(path: str) -> FileIO:
-    """Open one of a store's files for reading and writing; see :func:`open_to_read`."""
+    """Open a file of the store for reading and writing; see :func:`open_to_read`."""
     return FileIO(_opened(path, os.O_RDWR), "r+")
 
 
 def make_file(path: str) -> FileIO:
-    """Make a file that its owner alone may read, and open it for reading and writing.
+    """Create a file with mode 0600 and open it for reading and writing.
 
     Raises:
-        FileExistsError: there is something of that name, be it a link to nothing.
-        NotRegularError: it would lie behind a link.
+        FileExistsError: the name is taken, even by a dangling link.
+        NotRegularError: one of its directories is a link.
     """
     file = FileIO(_opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "r+")
     if hasattr(os, "fchmod"):
-        os.fchmod(file.fileno(), _FILE_MODE)  # whatever the umask took away
+        os.fchmod(file.fileno(), _FILE_MODE)  # open() applies the umask
     return file
 
 
@@ -83,22 +83,22 @@ def _opened(path: str, flags: int) -> int:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _not_regular(path, "no regular file")
+        raise _not_regular(path, "not a regular file")
     return descriptor
 
 
-@lru_cache(4096)  # it is asked for at every call
+@lru_cache(4096)  # called for every open
 def _directories_of(path: str) -> tuple[str, str]:
-    """Return the session's and the user's directory; the store's own may be a link."""
+    """Return the session's and the user's directory; the root itself may be a link."""
     session = os.path.dirname(path)  # noqa: PTH120 - strings
     return session, os.path.dirname(session)  # noqa: PTH120
 
 
 def refuse_links(*directories: str | Path) -> None:
-    """Raise for a directory that is a link: what lies behind it is not the store's.
+    """Refuse directories that are links: their contents do not belong to the store.
 
     Raises:
-        NotRegularError: one is.
+        NotRegularError: one of them is a link.
     """
     for directory in directories:
         with suppress(FileNotFoundError):
@@ -111,11 +111,11 @@ def _not_regular(path: str, what: str) -> NotRegularError:
 
 
 def sync_file(descriptor: int, durability: Durability) -> None:
-    """Bring a file's bytes and length to the disk."""
+    """Flush a file's content and length to disk."""
     if durability == "os":
         return
     if sys.platform == "darwin":
-        # There fsync hands the bytes to the drive, which may keep them in its cache: fsync(2).
+        # On macOS fsync leaves the data in the drive's cache; see its fsync(2).
         import fcntl  # noqa: PLC0415 - this platform alone
 
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
@@ -126,7 +126,7 @@ def sync_file(descriptor: int, durability: Durability) -> None:
 
 
 def sync_directory(path: Path, durability: Durability) -> None:
-    """Bring the names in a directory to the disk, where the platform can."""
+    """Flush a directory's entries to disk, on platforms that support it."""
     if durability == "os" or not _DIRECTORIES_SYNC:
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -137,7 +137,7 @@ def sync_directory(path: Path, durability: Durability) -> None:
 
 
 def make_directory(path: Path, durability: Durability) -> None:
-    """Make a directory with those above it, its owner's alone, their names on the disk."""
+    """Create a directory and its missing parents with mode 0700, and flush their names."""
     missing = [path]
     while not missing[-1].parent.is_dir() and missing[-1].parent != missing[-1]:
         missing.append(missing[-1].parent)
@@ -148,12 +148,12 @@ def make_directory(path: Path, durability: Durability) -> None:
             if not directory.is_dir():
                 raise
         else:
-            directory.chmod(_DIRECTORY_MODE)  # whatever the umask took away
+            directory.chmod(_DIRECTORY_MODE)  # mkdir() applies the umask
         sync_directory(directory.parent, durability)
 
 
 def end_at(file: FileIO, end: int) -> None:
-    """Have a file end at a byte behind a line: cut what follows, or write the end it lacks."""
+    """Make a file end at `end`: truncate it, or add the newline that its last line lacks."""
     if os.fstat(file.fileno()).st_size < end:
         file.seek(end - 1)
         write_all(file, b"\n")
@@ -162,18 +162,18 @@ def end_at(file: FileIO, end: int) -> None:
 
 
 def append_bytes(file: FileIO, end: int, data: bytes | bytearray, durability: Durability) -> None:
-    """Write behind byte `end`, all or nothing, and bring it to the disk.
+    """Write at byte `end`, all or nothing, and flush.
 
     Raises:
-        UncertainError: it failed, and what was written could not be taken back for sure.
-        OSError: it failed; the file ends at `end` as before.
+        UncertainError: it failed, and the write could not be undone for sure.
+        OSError: it failed; the file still ends at `end`.
     """
     write_behind(file, end, data)
     sync_behind(file, end, durability)
 
 
 def write_behind(file: FileIO, end: int, data: bytes | bytearray) -> None:
-    """Do the first half of :func:`append_bytes`."""
+    """Do the first half of :func:`append_bytes`: write, or leave the file as it was."""
     try:
         file.seek(end)
         write_all(file, data)
@@ -183,11 +183,12 @@ def write_behind(file: FileIO, end: int, data: bytes | bytearray) -> None:
 
 
 def sync_behind(file: FileIO, end: int, durability: Durability) -> None:
-    """Do the second half of :func:`append_bytes`."""
+    """Do the second half of :func:`append_bytes`: flush, or undo the write."""
     try:
         sync_file(file.fileno(), durability)
     except OSError as error:
-        # The kernel may have dropped the bytes and forgotten that they were ever dirty.
+        # The kernel may have dropped the pages and marked them clean, so that a second fsync
+        # succeeds without writing them. https://wiki.postgresql.org/wiki/Fsync_Errors
         _take_back(file, end, error)
         raise UncertainError(*error.args) from error
 
@@ -200,7 +201,7 @@ def _take_back(file: FileIO, end: int, error: OSError) -> None:
 
 
 def write_all(file: FileIO, data: bytes | bytearray) -> None:
-    """Write all of `data`, which the system may take in parts."""
+    """Write all of `data`: a raw write may take only a part of it."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) or 0 :]
@@ -208,11 +209,11 @@ def write_all(file: FileIO, data: bytes | bytearray) -> None:
 
 @contextmanager
 def os_errors(key: ChatKey | None, doing: str) -> Generator[None]:
-    """Translate the operating system's errors.
+    """Translate ``OSError`` to ``StorageUnavailableError``.
 
     Args:
-        key: the chat concerned.
-        doing: what was being done, for the message.
+        key: the chat concerned, if it is one.
+        doing: the operation, for the message.
     """
     try:
         yield
@@ -221,7 +222,7 @@ def os_errors(key: ChatKey | None, doing: str) -> Generator[None]:
 
 
 def unavailable(error: OSError, key: ChatKey | None, doing: str) -> StorageUnavailableError:
-    """Return our error for one of the operating system's."""
+    """Return the library's error for an ``OSError``."""
     chat = "" if key is None else f" of {key}"
     uncertain = isinstance(error, UncertainError)
     ours = StorageUnavailableError(

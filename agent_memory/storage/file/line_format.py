@@ -1,7 +1,7 @@
-"""One line of a chat's file, written and read.
+"""The format of a chat file's lines.
 
-The first line is the header: whose chat it is and its floor. Every other line is one entry:
-its position, where its batch starts and how many entries that has, then the codec's fields.
+The first line is the header: the chat's key and its floor. Every other line is one entry: its
+position, the start and length of its batch, then the codec's fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from agent_memory.records import Entry
 from agent_memory.storage.codec import VERSION, encode_entry, entry_of, parse
 
 _MARKER: Final = b'{"position":'
-# As the writer puts it: never inside another object, where ":", "," or "[" comes before.
+# Matches an entry at top level only: inside another object ":", "," or "[" precedes it, and
+# inside a string its quotes are escaped.
 _PREFIX: Final = re.compile(
     rb'(?<![:,\[])\{"position":(\d+),"batch_start":(\d+),"batch_length":(\d+),'
     rb'"v":\d+,"id":("(?:[^"\\]|\\.)*"),"(\w+)":'
@@ -32,7 +33,7 @@ class FileHeader:
     """The first line of a chat's file.
 
     Args:
-        key: whose chat it is.
+        key: the chat.
         floor: every position up to it has been trimmed or deleted.
         created_at: when the chat's first entry was stored.
     """
@@ -44,7 +45,7 @@ class FileHeader:
 
 @attrs.frozen
 class EntryRef:
-    """What a line tells of its entry without its content being read.
+    """What a line says about its entry without decoding the content.
 
     Args:
         position: the entry's place in the chat's log.
@@ -80,7 +81,7 @@ class StoredEntry:
 
 @attrs.frozen
 class DamagedBytes:
-    """Bytes `start` to `stop` of the file, which are no entry, and why."""
+    """Bytes `start` to `stop` of the file that are not an entry, and the reason."""
 
     start: int
     stop: int
@@ -121,19 +122,19 @@ def decode_header(line: bytes, location: str) -> FileHeader | None:
 
 
 def _check_of(header: FileHeader) -> str:
-    """Return a checksum: a damaged digit must neither delete nor name another chat."""
+    """Return a checksum: a damaged digit must neither raise the floor nor change the key."""
     key, stamp = header.key, header.created_at.isoformat()
     text = "\0".join((key.user_id, key.session_id, key.agent_id, str(header.floor), stamp))
     return f"{zlib.crc32(text.encode()):08x}"
 
 
 def encode_line(entry: Entry) -> bytes:
-    """Return an entry's line but for what :func:`place_of` puts before it."""
+    """Encode an entry as a line, without the prefix that :func:`place_of` returns."""
     return f"{encode_entry(entry)[1:]}\n".encode()
 
 
 def place_of(position: int, batch_start: int, batch_length: int) -> bytes:
-    """Return what a line begins with: its place, which is known once the chat is locked."""
+    """Return the prefix of a line: its place, which is known only with the chat locked."""
     return b'{"position":%d,"batch_start":%d,"batch_length":%d,' % (
         position,
         batch_start,
@@ -142,12 +143,12 @@ def place_of(position: int, batch_start: int, batch_length: int) -> bytes:
 
 
 def parse_line(line: bytes, at: int, agent_id: str) -> ParsedLine:
-    """Return the entry that a line holds; what holds anything else, or two, is damaged.
+    """Parse a line: an entry, or damage if it is anything else, such as two entries.
 
     Args:
         line: the line without its end.
         at: its first byte in the file.
-        agent_id: whose chat it is.
+        agent_id: the chat's agent.
     """
     try:
         fields = parse(line)
@@ -158,7 +159,7 @@ def parse_line(line: bytes, at: int, agent_id: str) -> ParsedLine:
 
 
 def entry_ref(line: bytes, at: int, agent_id: str) -> EntryRef | None:
-    """Return the ref of the entry in a line, without reading its content where possible."""
+    """Return the ref of a line's entry, without decoding the content where possible."""
     found = _PREFIX.match(line)
     if found is not None and line.find(_MARKER, 1) < 0:
         ref = _legible_ref(found, at)
@@ -169,10 +170,10 @@ def entry_ref(line: bytes, at: int, agent_id: str) -> EntryRef | None:
 
 
 def positions_in(line: bytes, at: int, agent_id: str) -> tuple[int, int] | None:
-    """Return the first and the last position that is legible in a line, however damaged.
+    """Return the first and the last legible position of a line, damaged or not.
 
-    An editor may have glued lines together; that nothing of them is read is no reason to give
-    their positions to other entries.
+    An editor may have joined lines. Their entries are not read, but their positions must not be
+    used again.
     """
     ref = entry_ref(line, at, agent_id)
     refs = [ref] if ref else [_legible_ref(found, at) for found in _PREFIX.finditer(line)]
@@ -198,7 +199,7 @@ def _legible_ref(found: re.Match[bytes], at: int) -> EntryRef | None:
 def _checked_ref(fields: dict[str, Any], start: int, stop: int, *, is_note: bool) -> EntryRef:
     position, first = fields.get("position"), fields.get("batch_start")
     length, identifier = fields.get("batch_length"), fields.get("id")
-    # Held against each other, so that a damaged digit is noticed.
+    # Checked against each other, so that a damaged digit is noticed.
     if (
         type(position) is int
         and type(first) is int

@@ -1,8 +1,8 @@
-"""The lock on one chat that keeps processes apart.
+"""The lock that serializes writers of one chat across processes.
 
-A chat's own file is locked, so that no second file lies beside it; a trim replaces that file,
-so whoever got the lock looks whether it is still the one in place. Windows cannot replace a
-file that is open, so there a file beside it is locked.
+The chat's own file is locked (``flock``), so no lock file is needed. A trim replaces that file,
+so a writer checks after locking that the path still leads to the file it opened. Windows
+cannot replace an open file; there a separate lock file is used.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from agent_memory.storage.file.disk import (
     open_to_write,
 )
 
-_FIRST_PAUSE: Final = 0.0002  # seconds; a held lock is free again after one write to the disk
+_FIRST_PAUSE: Final = 0.0002  # seconds; a lock is usually held for one write and fsync
 _LONGEST_PAUSE: Final = 0.01
 
 if sys.platform == "win32":  # pragma: no cover - another platform
     import msvcrt
 
-    _FAR: Final = 1 << 40  # a locked byte cannot be read, so one that is never there
+    _FAR: Final = 1 << 40  # a locked byte cannot be read, so lock one past any content
 
     def try_lock(descriptor: int) -> bool:
-        """Take the lock if it is free."""
+        """Try to take the lock, without waiting."""
         os.lseek(descriptor, _FAR, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
@@ -54,20 +54,20 @@ if sys.platform == "win32":  # pragma: no cover - another platform
         return True
 
     def unlock(descriptor: int) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.lseek(descriptor, _FAR, os.SEEK_SET)
         with suppress(OSError):  # closing it does that too
             msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
 
     def nobody_writes(descriptor: int) -> bool:  # noqa: ARG001
-        """Whether no writer is at work; not known here, where another file is locked."""
+        """Whether no writer holds the lock; unknown here, where another file is locked."""
         return False
 
 else:
     import fcntl
 
     def try_lock(descriptor: int) -> bool:
-        """Take the lock if it is free."""
+        """Try to take the lock, without waiting."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -75,11 +75,11 @@ else:
         return True
 
     def unlock(descriptor: int) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def nobody_writes(descriptor: int) -> bool:
-        """Whether no writer is at work."""
+        """Whether no writer holds the lock."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,21 +89,21 @@ else:
 
 
 LOCKS_BESIDE: Final = sys.platform == "win32"
-"""Whether another file is locked, and a file must be closed before it is replaced."""
+"""Whether a separate file is locked, and a file must be closed before it is replaced."""
 
-_ATTEMPTS: Final = 100  # of opening a file whose directory another process's purge removes
+_ATTEMPTS: Final = 100  # to open a file whose directory a concurrent purge removes
 
 
 @attrs.define
 class ChatLock:
-    """How chats are locked.
+    """Locks chats.
 
     Args:
-        timeout: seconds to wait for a lock that another process holds.
-        durability: of directories that are made.
+        timeout: seconds to wait for a lock held by another process.
+        durability: of the directories it creates.
 
     Attributes:
-        waiting: entered while a lock is waited for, so that others can work meanwhile.
+        waiting: a context entered while waiting, so that another thread can stand in.
     """
 
     timeout: float
@@ -124,12 +124,12 @@ class ChatLock:
 
     @contextmanager
     def acquire(self, paths: ChatPaths, key: ChatKey, *, create: bool) -> Generator[Any]:
-        """Hold a chat's lock, with its file open for reading and writing.
+        """Lock a chat and yield its file, open for reading and writing.
 
         Args:
             paths: the chat's files.
             key: the chat, for errors.
-            create: whether to make a file where there is none; else None is given.
+            create: whether to create a missing file; otherwise None is yielded for it.
 
         Raises:
             StorageUnavailableError: another process held the lock for too long.
@@ -145,8 +145,8 @@ class ChatLock:
                 if LOCKS_BESIDE:
                     break
                 self._wait_for(file, paths, key)
-                # A trim or purge by another process may have replaced or removed the file
-                # while its lock was waited for; what is written to it then is lost.
+                # While waiting, another process may have trimmed or purged the chat: the locked
+                # file then has no name any more, and whatever is written to it is lost.
                 if _is_in_place(file, paths):
                     break
                 release(file)
@@ -171,7 +171,7 @@ class ChatLock:
             except FileNotFoundError:
                 make_directory(paths.directory, self.durability)
         raise FileNotFoundError(
-            errno.ENOENT, "its directory vanishes as often as it is made", path
+            errno.ENOENT, "its directory is removed each time it is created", path
         )
 
     def _wait_for(self, file: FileIO, paths: ChatPaths, key: ChatKey) -> None:
@@ -191,18 +191,18 @@ class ChatLock:
 
 
 def release(file: FileIO) -> None:
-    """Give the lock on a file back, and close it."""
+    """Release the lock on a file and close it."""
     if not file.closed:
-        # What was synced is stored, whatever closing says.
+        # What was flushed is stored, even if closing fails.
         with suppress(OSError):
-            # A process forked meanwhile has the file open too: closing it is not enough.
+            # A process forked in the meantime shares the lock; closing this copy keeps it held.
             unlock(file.fileno())
         with suppress(OSError):
             file.close()
 
 
 def _is_in_place(file: FileIO, paths: ChatPaths) -> bool:
-    """Whether a trim or purge has left the file where it was opened."""
+    """Whether the path still leads to this file, as a trim or purge may have changed."""
     with suppress(FileNotFoundError):
         mine, theirs = os.fstat(file.fileno()), os.stat(paths.log)  # noqa: PTH116 - a string
         return (mine.st_ino, mine.st_dev) == (theirs.st_ino, theirs.st_dev)

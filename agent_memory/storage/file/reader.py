@@ -1,4 +1,4 @@
-"""Reading a chat's file without a lock, and looking it through for damage."""
+"""Reading a chat's file without a lock, and checking it for damage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agent_memory.storage.file.lock import nobody_writes
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 10  # each means that a torn end was cut at the very moment; once is rare
+_ATTEMPTS: Final = 10  # each one fails only if a torn end is cut at that moment, which is rare
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class ReadRange:
     last: int | None = None
 
     def span(self, floor: int, newest: int) -> tuple[int, int]:
-        """Return the positions it lies between: above the first, up to the second."""
+        """Return the range of positions: above the first, up to and including the second."""
         low = max(floor, self.after)
         if self.last is not None:
             low = max(low, newest - self.last)
@@ -54,11 +54,11 @@ class ReadRange:
 
 @attrs.frozen
 class Reading:
-    """What was read of a chat's file.
+    """The result of a read.
 
     Args:
         log: the entries, with notes where they cannot be read.
-        damage: the damage that was met.
+        damage: the damage found.
         end: the byte after the last whole batch.
         size: how long the file was; more than `end` when its end is torn.
     """
@@ -73,18 +73,18 @@ NOTHING: Final = Reading(LogSlice([]))
 
 
 def read_log(path: str, key: ChatKey, wanted: ReadRange, longest: int | None = None) -> Reading:
-    """Read a part of a chat; of an unknown one nothing.
+    """Read a part of a chat in one step; an unknown chat is empty.
 
     Args:
         path: its file.
         key: which chat.
         wanted: which part.
-        longest: how many bytes may be read.
+        longest: the most bytes to read; None for no limit.
 
     Raises:
         TooLongError: the part is longer than that.
         CorruptedRecordError: a newer version wrote the file.
-        StorageUnavailableError: the file changes all the time.
+        StorageUnavailableError: the file keeps changing.
         OSError: it cannot be read.
     """
     seen_twice = SeenTwice()
@@ -106,17 +106,17 @@ def read_log(path: str, key: ChatKey, wanted: ReadRange, longest: int | None = N
 
 
 class TooLongError(Exception):
-    """What is to be read is longer than one call should take: stream it."""
+    """The part is too long for one step; use :func:`stream_log`."""
 
 
 async def stream_log(path: str, key: ChatKey, wanted: ReadRange, threads: Executor) -> Reading:
-    """Do what :func:`read_log` does block by block, so that other reads get their turn between.
+    """Read a part of a chat block by block, so that other reads get their turn in between.
 
     Args:
         path: the chat's file.
         key: which chat.
         wanted: which part.
-        threads: where blocks are read and parsed.
+        threads: read and parse the blocks.
     """
     seen_twice = SeenTwice()
     for _ in range(_ATTEMPTS):
@@ -139,7 +139,7 @@ async def _stream_once(path: str, key: ChatKey, wanted: ReadRange, threads: Exec
     ) as file:
 
         def begun() -> LogPart:
-            # The same descriptor, so that both read one file, whatever replaces it meanwhile.
+            # On the same descriptor: a trim may replace the file at any moment.
             snapshot = FileSnapshot(FileIO(file.fileno(), closefd=False))
             return LogPart(snapshot, path, key, wanted)
 
@@ -152,7 +152,7 @@ async def _stream_once(path: str, key: ChatKey, wanted: ReadRange, threads: Exec
 
 
 class LogPart:
-    """A part of a log while it is read: it is fed with the bytes from `start` to `stop`.
+    """A part of a log that is being read: feed it the bytes from `start` to `stop`.
 
     Args:
         snapshot: the chat's file.
@@ -161,8 +161,8 @@ class LogPart:
         wanted: which part.
 
     Attributes:
-        start: the byte that is to be fed next.
-        stop: the byte after the last one that may be needed.
+        start: the next byte to feed.
+        stop: the end of the bytes that may be needed.
     """
 
     def __init__(self, snapshot: FileSnapshot, path: str, key: ChatKey, wanted: ReadRange) -> None:
@@ -175,27 +175,27 @@ class LogPart:
         self.start = log.seek(low) if low < high else log.end
         self.stop = log.end
         self._line_start = self.start
-        self._line: list[bytes] = []  # the blocks of a line whose end was not fed yet
+        self._line: list[bytes] = []  # blocks of a line that is not complete yet
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more needs to be fed."""
+        """Whether no more bytes are needed."""
         return self.start >= self.stop or self._filler.is_full
 
     def read_all(self) -> None:
-        """Feed it from the snapshot, with few bytes at first: mostly a few lines are wanted."""
+        """Feed it from the snapshot, in growing blocks: usually a few lines are needed."""
         size = FIRST_BLOCK
         while not self.is_done:
             self.feed(self._log.snapshot.read(self.start, min(self.start + size, self.stop)))
             size = min(2 * size, BLOCK)
 
     def feed(self, block: bytes) -> None:
-        """Take over what the file holds from `start` on.
+        """Parse the next bytes of the file.
 
         Raises:
-            ChangedError: nothing, though there was something.
+            ChangedError: the file has become shorter.
         """
-        if not block:  # what is missing may be no more than the last line's end
+        if not block:  # at the end of the file: only a stripped newline may be missing
             block = self._log.snapshot.read(self.start, self.stop)
         self.start += len(block)
         rest, *others = block.split(b"\n")
@@ -212,7 +212,7 @@ class LogPart:
                 return
 
     def reading(self) -> Reading:
-        """Return what was read."""
+        """Return the result."""
         self._filler.finish()
         entries, damage = LogSlice(self._filler.entries, self._log.floor), self._filler.damage
         return Reading(entries, tuple(damage), self._log.end, self._log.snapshot.size)
@@ -220,17 +220,17 @@ class LogPart:
 
 @attrs.define(eq=False)
 class GapFiller:
-    """Puts a note where an entry cannot be read, so that no position is missing.
+    """Puts a note in place of each unreadable entry, so that no position is missing.
 
     Args:
-        agent_id: whose chat it is.
+        agent_id: the chat's agent.
         path: the file, for locations.
-        expected: the position that comes next.
-        high: the last position that is wanted.
+        expected: the next position.
+        high: the last position to read.
 
     Attributes:
         entries: an entry for each position.
-        damage: the damage met.
+        damage: the damage found.
     """
 
     agent_id: str
@@ -243,11 +243,11 @@ class GapFiller:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is an entry for each position that is wanted."""
+        """Whether every position has its entry."""
         return self.expected > self.high
 
     def add(self, parsed: ParsedLine) -> None:
-        """Add what comes next in the file."""
+        """Add the next line of the file."""
         if isinstance(parsed, DamagedBytes):
             self._lost.append(parsed)
             return
@@ -260,7 +260,7 @@ class GapFiller:
             self.expected = position + 1
 
     def finish(self) -> None:
-        """Fill the end: damaged lines count there too, so each position has its reason."""
+        """Fill the end: each position that is still missing belongs to a damaged line."""
         self._fill(self.high + 1)
 
     def _fill(self, position: int) -> None:
@@ -274,17 +274,17 @@ class GapFiller:
 
 
 class SeenTwice:
-    """Whether something was met at two attempts in a row.
+    """Whether two attempts in a row found the same.
 
-    Bytes that change while they are read, because a torn end is cut and written anew, look like
-    damage once. Damage counts when it is there twice.
+    Bytes that change while they are read, because a torn end is cut and written over, look like
+    damage once. Damage is believed when it is found twice.
     """
 
     def __init__(self) -> None:
         self._before: object = None
 
     def __call__(self, found: object) -> bool:
-        """Return whether it is what was found the last time."""
+        """Return whether the previous attempt found the same."""
         before, self._before = self._before, found
         return found == before
 
@@ -295,21 +295,21 @@ def _missing(count: int, at: int) -> DamagedBytes:
 
 
 def location(path: str, bad: DamagedBytes) -> str:
-    """Say where damage is."""
+    """Return where damage is, as text."""
     return f"{path}, byte {bad.start}"
 
 
-_MOST: Final = 10_000  # places remembered; a store with more is told of again
+_MOST: Final = 10_000  # places remembered; beyond that, warnings repeat
 
 
 @attrs.define(eq=False)
 class DamageReport:
-    """Logs one warning for each damaged place that a store meets."""
+    """Logs one warning for each damaged place."""
 
     _reported: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]])
 
     def report(self, path: str, reading: Reading) -> None:
-        """Log what a reading met and was not logged yet."""
+        """Log the damage that a read found, unless it was logged before."""
         for bad in reading.damage:
             if self._is_new(path, bad.start):
                 logger.warning("%s cannot be read: %s", location(path, bad), bad.reason)
@@ -337,7 +337,7 @@ class DamageReport:
 
 
 def _is_torn(path: str, size: int) -> bool:
-    """Whether a file's torn end is one for good, not a save that is just being written."""
+    """Whether a file really ends in a torn save, not in one that is being written."""
     with suppress(OSError), open_to_read(path) as file:
         return nobody_writes(file.fileno()) and FileSnapshot(file).size == size
     return False
@@ -345,12 +345,12 @@ def _is_torn(path: str, size: int) -> bool:
 
 @attrs.frozen
 class Problem:
-    """Something in a store that is not as it was written.
+    """Something in a store that is damaged or left over.
 
     Args:
-        key: the chat concerned, where that is known.
-        location: where it is: file, line and byte.
-        reason: what is wrong with it.
+        key: the chat concerned, if known.
+        location: file, line and byte.
+        reason: what is wrong.
     """
 
     key: ChatKey | None
@@ -359,9 +359,9 @@ class Problem:
 
 
 def find_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
-    """Return what is wrong with a chat's files. Nothing is changed, no lock is kept.
+    """Check a chat's files. Changes nothing and keeps no lock.
 
-    What changes while it is looked at is looked at again: only damage that stays is told.
+    Files that change while they are checked are checked again: only lasting damage is reported.
     """
     seen_twice, found = SeenTwice(), list[Problem]()
     for _ in range(_ATTEMPTS):

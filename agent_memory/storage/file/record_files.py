@@ -1,4 +1,4 @@
-"""Summary records in a file beside the chat, a record per line, under the chat's lock."""
+"""Summary records: one per line in a file next to the chat's, written under the chat's lock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RecordFiles:
 
     Args:
         lock: how chats are locked.
-        durability: what "stored" means.
+        durability: when a record counts as stored.
     """
 
     lock: ChatLock
@@ -56,7 +56,7 @@ class RecordFiles:
     def put(
         self, paths: ChatPaths, key: ChatKey, record: SummaryRecord, replaces: str | None
     ) -> bool:
-        """Store a record if its predecessor is the newest and it fits the chat."""
+        """Store a record if its predecessor is the newest and its floor is the chat's."""
         with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
                 return False
@@ -65,7 +65,7 @@ class RecordFiles:
                 return False
             newest = _newest(paths.summaries)
             if newest.floor not in (None, log.floor):
-                newest = _NewestRecord()  # a crash left it; it tells of what was trimmed since
+                newest = _NewestRecord()  # left by a crash amid a trim; it is void
             if newest.id in (replaces, record.id):
                 if newest.id != record.id:
                     self._append(paths, newest.end, record)
@@ -81,7 +81,7 @@ class RecordFiles:
                 found.append(_parsed(line, key, f"{paths.summaries}, byte {at}"))
                 if newest_only:
                     break
-        # Looked up after the records were read, so that a trim in between is noticed.
+        # Read after the records, so that a trim in between is noticed.
         floor = _floor(paths, key) if found else None
         return [
             record
@@ -102,7 +102,7 @@ class RecordFiles:
 
     def _append(self, paths: ChatPaths, end: int, record: SummaryRecord) -> None:
         with self._opened(paths.summaries) as file:
-            end_at(file, end)  # a torn record goes, or void ones
+            end_at(file, end)  # removes a torn record, or void ones
             append_bytes(file, end, f"{encode_record(record)}\n".encode(), self.durability)
         sync_directory(paths.directory, self.durability)
 
@@ -126,13 +126,13 @@ def _parsed(line: bytes, key: ChatKey, location: str) -> SummaryRecord | Corrupt
     try:
         return decode_record(line, key.agent_id, location=location)
     except CorruptedRecordError as error:
-        # By its id a damaged record can be replaced; one of a newer version is left alone.
+        # A damaged record can be replaced by its id; one of a newer version must not be.
         error.record_id = None if error.is_newer else _identity(line)[0]
         return error
 
 
 def _identity(line: bytes) -> tuple[str | None, int | None]:
-    """Return a record's id and floor, whichever version wrote it; nothing of one that is bad."""
+    """Return a record's id and floor, whichever version wrote it; None if it is damaged."""
     try:
         fields = json.loads(line)
         return fields["id"], fields["floor"]

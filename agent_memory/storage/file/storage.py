@@ -1,4 +1,4 @@
-"""Chats in a directory of JSONL files."""
+"""A store that keeps chats in a directory of JSONL files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from agent_memory.validation import checked_seconds
 
 T = TypeVar("T")
 
-_WRITERS: Final = 8  # chats brought to the disk at the same time: more gave nothing when measured
+_WRITERS: Final = 8  # chats written at the same time; more threads were no faster when measured
 _READERS: Final = 4
 
 
@@ -62,29 +62,32 @@ class FileChatStorage(ChatStorage):
     The files are made for ``tail -f``, ``grep`` and ``jq``. A chat is
     ``<directory>/<user>/<session>/<agent>.jsonl``; its first line says whose it is. Names keep
     lower-case letters, digits and ``-_.@``; other bytes are ``%`` and two hex digits; long names
-    end in a hash. Summary records lie beside it in ``<agent>.summaries``.
+    end in a hash. Summary records are next to it in ``<agent>.summaries``.
 
-    Durability: a save returns when its bytes and the file's name are on the disk
+    Durability: a save returns when its bytes and the file's name are on disk
     (``durability="full"``). Concurrency: any tasks, threads and event loops, and any processes
     of one machine; the directory must be on a local file system with locks (``flock``).
     Known repeats: the newest 64 messages or the last append.
 
-    Files are made for their owner alone (0600, directories 0700). Below `directory` no link is
-    followed, and what is no regular file is refused. A chat that may not be read is left out of
-    lists, with a warning; :meth:`verify` names it, and ``delete_chats`` fails on it.
+    Files are created with mode 0600, directories with 0700. Below `directory` no link is followed,
+    and anything but a regular file is refused. An unreadable chat is left out of lists, with a
+    warning; :meth:`verify` reports it, and ``delete_chats`` fails on it.
+
+    With the extra ``file`` (aiofiles), reads of long chats give way to other reads after each
+    block; without it they take a thread until they end.
 
     Args:
-        directory: where the chats lie; made by the first save.
+        directory: where the chats are kept; created by the first save.
         durability: ``"full"``, or ``"os"``: a save returns when the operating system has the
-            bytes. They survive the process, but not a power failure.
+            bytes. They survive a crash of the process, but not a power failure.
         lock_timeout: seconds to wait for another process that writes to the same chat.
 
     Raises:
-        InvalidRequestError: `directory` is a file or no path, or an option is out of range.
+        InvalidRequestError: `directory` is a file or not a path, or an option is out of range.
     """
 
     _has_threads = True
-    _append_is_cancel_safe = True  # it waits for replies, to their end
+    _append_is_cancel_safe = True  # ThreadGroupCommit.save waits for the outcome
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class FileChatStorage(ChatStorage):
         self._trimmer = Trimmer(lock, durability)
         self._records = RecordFiles(lock, durability)
         self._damage = DamageReport()
-        # The threads know the appender and not the store, which can be forgotten.
+        # The threads refer to the appender only, so that an unused store can be collected.
         self._queue = ThreadGroupCommit(
             self._appender.commit, name="agent_memory-file-write", by="chat", threads=_WRITERS
         )
@@ -160,8 +163,8 @@ class FileChatStorage(ChatStorage):
         }
 
     async def _keys(self, user_id: str, session_id: str | None) -> list[ChatKey]:
-        # Also of files that cannot be read, which are left out of lists: deleting them fails,
-        # and whoever deletes must know that they are there.
+        # Including unreadable files, which lists leave out: deleting them fails, and the caller
+        # must learn that they are still there.
         keys: list[ChatKey] = []
         async for user, session in self._sessions(user_id, session_id):
             keys += await self._reading(
@@ -184,7 +187,7 @@ class FileChatStorage(ChatStorage):
         await result_of(closed)
 
     def summaries(self) -> SummaryStore:
-        """Return the records, which lie in files beside the chats."""
+        """Return the summary records, kept in files next to the chats."""
         return StoredSummaries(self._put_record, self._read_records, self._drop_records)
 
     async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
@@ -210,13 +213,13 @@ class FileChatStorage(ChatStorage):
         session_id: str | None = None,
         agent_id: str | None = None,
     ) -> AsyncIterator[Problem]:
-        """Read every file and yield what is damaged. Nothing is changed.
+        """Read every file and yield what is damaged. Changes nothing.
 
         Args:
-            user_id, session_id, agent_id: of which user, session or chat; all by default.
+            user_id, session_id, agent_id: restrict it to a user, session or chat.
 
         Raises:
-            InvalidRequestError: an id is none, or one is given without those before it.
+            InvalidRequestError: an id is invalid, or is given without those before it.
         """
         check_scope_ids(user_id, session_id)
         if agent_id is not None and session_id is None:
@@ -239,7 +242,7 @@ class FileChatStorage(ChatStorage):
             for path, reason in await self._reading("verifying", None, find_strays, self._root):
                 yield Problem(None, path, reason)
 
-    # ------------------------------------------------------- in worker threads, and on the way
+    # ------------------------------------------------------------- in worker threads and back
 
     def _read_one(self, key: ChatKey, wanted: ReadRange, longest: int | None) -> LogSlice:
         paths = paths_of(self._root, key)
@@ -264,7 +267,7 @@ class FileChatStorage(ChatStorage):
         try:
             with os_errors(key, "reading the chat"):
                 reading = await run_uncancelled(stream_log(path, key, wanted, self._readers))
-        except RuntimeError:  # of the threads, which take no more work
+        except RuntimeError:  # from the executor: it was shut down
             self._check_not_closed()
             raise
         await self._reading("reading the chat", key, self._damage.report, path, reading)
@@ -321,7 +324,7 @@ class FileChatStorage(ChatStorage):
 
 def _checked_directory(directory: object) -> Path:
     try:
-        path = Path(cast("str", directory))  # what it refuses is told below
+        path = Path(cast("str", directory))  # a TypeError is translated below
     except TypeError:
         raise InvalidRequestError(
             f"directory must be a str or Path, not {type(directory).__name__}"

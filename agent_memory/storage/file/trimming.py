@@ -1,4 +1,4 @@
-"""Trimming, deleting and purging chats: replaced whole, so that a crash leaves old or new."""
+"""Trimming, deleting and purging chats. Files are replaced, so a crash leaves old or new."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
 
 @attrs.frozen
 class _Cut:
-    """What a trim leaves of a log.
+    """What a trim keeps of a log.
 
     Args:
         floor: the new floor.
-        start: the first byte that stays.
-        gone: how many messages go.
+        start: the first byte to keep.
+        removed: how many messages are removed.
     """
 
     floor: int
     start: int
-    gone: int
+    removed: int
 
 
 @attrs.frozen
@@ -50,17 +50,17 @@ class Trimmer:
 
     Args:
         lock: how chats are locked.
-        durability: what "removed" means.
+        durability: when a message counts as removed.
     """
 
     lock: ChatLock
     durability: Durability
 
     def forget(self, paths: ChatPaths, key: ChatKey, keep: int) -> int:
-        """Remove all but the newest `keep` messages; return how many went.
+        """Remove all but the newest `keep` messages; return how many were removed.
 
         Raises:
-            OSError: it failed; the chat is as it was, or as it was to be.
+            OSError: it failed; the chat is either unchanged or trimmed.
         """
         with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
@@ -71,13 +71,13 @@ class Trimmer:
                 self._remove_summaries(paths)
             if cut.floor > log.floor:
                 self._replace(file, log, paths, cut)
-            return cut.gone
+            return cut.removed
 
     def purge(self, paths: ChatPaths, key: ChatKey, before: float) -> bool:
-        """Remove what is left of a chat without entries; return whether that was done.
+        """Remove the files of a chat without entries; return whether it did.
 
         Args:
-            before: only if nothing was written since, in seconds since 1970.
+            before: only if the file was last written before this time (seconds since 1970).
         """
         with self.lock.acquire(paths, key, create=False) as file:
             if file is None:
@@ -92,12 +92,12 @@ class Trimmer:
                     os.unlink(path)  # noqa: PTH108 - a string
             sync_directory(paths.directory, self.durability)
         for directory in paths.directories[:2]:
-            with suppress(OSError):  # other chats live there
+            with suppress(OSError):  # not empty: it has other chats
                 directory.rmdir()
         return True
 
     def _remove_summaries(self, paths: ChatPaths) -> None:
-        # On the disk before the messages go: what tells of erased text must not outlive it.
+        # Flushed before the messages are removed: no summary may outlive the text it is about.
         with suppress(FileNotFoundError):
             os.unlink(paths.summaries)  # noqa: PTH108 - a string
             sync_directory(paths.directory, self.durability)
@@ -109,8 +109,8 @@ class Trimmer:
             if hasattr(os, "fchmod"):
                 os.fchmod(new.fileno(), stat.S_IMODE(log.snapshot.stat.st_mode))
             if not LOCKS_BESIDE:
-                # Held until the new name is on the disk: what is appended to the new file
-                # before that would be lost with it in a crash.
+                # Held until the new name is flushed: a crash before that brings the old file
+                # back, and loses whatever was appended to the new one.
                 try_lock(new.fileno())
             try:
                 for data in _what_stays(log, cut):
