@@ -31,7 +31,7 @@ from agent_memory.summarizing.loader import ViewLoader
 from agent_memory.summarizing.options import (
     DEFAULT_KEEP_LAST,
     DEFAULT_TRIGGER_AT,
-    OtherOptions,
+    ManagerOptions,
     SummarizingOptions,
     combine_options,
 )
@@ -84,7 +84,7 @@ class ConversationManager:
         fallback: Summarizer | None = None,
         on_event: Callable[[Event], object] | None = None,
         options: SummarizingOptions | None = None,
-        **others: Unpack[OtherOptions],
+        **others: Unpack[ManagerOptions],
     ) -> None:
         _check_storage(storage)
         if summarizer is not None:
@@ -101,7 +101,7 @@ class ConversationManager:
             "on_event": on_event,
         }
         self._storage = storage
-        self._options = options = combine_options(options, named, others)
+        self._options = options = combine_options(options, named, others, allowed=ManagerOptions)
         self._counter = guarded(options.token_counter)
         # Of each thread it holds what its runs know of each other's attempts, and no view.
         self._threads = Buffers(options.max_buffers)

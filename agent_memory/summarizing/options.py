@@ -192,20 +192,25 @@ class SummarizingOptions:
         return lambda messages: repair(messages, provider)
 
 
-class OtherOptions(TypedDict, total=False):
-    """The options that the constructors pass on by name; see :class:`SummarizingOptions`."""
+class ManagerOptions(TypedDict, total=False):
+    """The options that a conversation manager passes on; see :class:`SummarizingOptions`."""
 
     token_counter: TokenCounter | None
     summarizer_timeout: float | None
     max_summary_tokens: int | None
     max_head_tokens: int | None
+    shared: bool | None
+    on_summarizer_error: Literal["log", "raise"]
+    before_compaction: Callable[[CompactionRequest], object] | None
+
+
+class StorageOptions(ManagerOptions, total=False):
+    """The options that a storage passes on; see :class:`SummarizingOptions`."""
+
     max_buffers: int
     hard_limit: int | None
     max_concurrent_summaries: int
     drain_timeout: float | None
-    shared: bool | None
-    on_summarizer_error: Literal["log", "raise"]
-    before_compaction: Callable[[CompactionRequest], object] | None
 
 
 class _DefaultInt(int):
@@ -219,7 +224,9 @@ DEFAULT_KEEP_LAST: Final[int] = _DefaultInt(2)
 def combine_options(
     options: SummarizingOptions | None,
     named: Mapping[str, object],
-    others: OtherOptions,
+    others: ManagerOptions | StorageOptions,
+    *,
+    allowed: type[ManagerOptions | StorageOptions],
 ) -> SummarizingOptions:
     """Return the options, changed by what the caller gave beside them.
 
@@ -227,7 +234,14 @@ def combine_options(
         options: the caller's; None for the defaults.
         named: options with a parameter of their own; the default of that parameter is left out.
         others: the rest.
+        allowed: which names these may have.
+
+    Raises:
+        TypeError: another name is among them, as of any function.
     """
+    unexpected = sorted(others.keys() - allowed.__annotations__.keys())
+    if unexpected:
+        raise TypeError(f"unexpected keyword argument {unexpected[0]!r}")
     if options is not None and not isinstance(options, SummarizingOptions):
         raise InvalidRequestError(
             f"options must be SummarizingOptions, not {type(options).__name__}"

@@ -26,7 +26,7 @@ from agent_memory.summarizing.loader import ViewLoader
 from agent_memory.summarizing.options import (
     DEFAULT_KEEP_LAST,
     DEFAULT_TRIGGER_AT,
-    OtherOptions,
+    StorageOptions,
     SummarizingOptions,
     combine_options,
 )
@@ -99,7 +99,7 @@ class SummarizingChatStorage(WrapperChatStorage):
         on_event: Callable[[Event], object] | None = None,
         options: SummarizingOptions | None = None,
         close_inner: bool = True,
-        **others: Unpack[OtherOptions],
+        **others: Unpack[StorageOptions],
     ) -> None:
         super().__init__(storage, close_inner=close_inner)
         # What a cancellation leaves of the inner append is read before the next answer.
@@ -114,7 +114,7 @@ class SummarizingChatStorage(WrapperChatStorage):
             "background": background,
             "on_event": on_event,
         }
-        self._options = options = combine_options(options, named, others)
+        self._options = options = combine_options(options, named, others, allowed=StorageOptions)
         self._evicted: deque[Event] = deque()
         self._buffers = Buffers(
             options.max_buffers,

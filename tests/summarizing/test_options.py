@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from agent_memory import (
+    ConversationManager,
     ConversationMessage,
     InMemoryChatStorage,
     InvalidRequestError,
@@ -17,6 +18,7 @@ from agent_memory import (
 from agent_memory.errors import SummarizerTimeoutError
 from agent_memory.events import Activated, Compacted, CompactionFailed, CompactionSkipped
 from agent_memory.summarizers import ExtractiveSummarizer
+from agent_memory.summarizing import SummarizingOptions
 from agent_memory.testing import ScriptedSummarizer
 from rig import KEY, Rig, dialogue, names, user, violations
 
@@ -64,6 +66,48 @@ def test_the_first_four_options_are_positional():
     positional = [name for name, p in kinds.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert positional == ["storage", "summarizer", "trigger_at", "keep_last"]
     assert (kinds["trigger_at"].default, kinds["keep_last"].default) == (20, 2)
+
+
+def test_options_may_come_in_one_value():
+    """What is given by name takes precedence, also where it is the default; the rest stays."""
+    options = SummarizingOptions(trigger_at=5, keep_last=3, max_buffers=7, background=True)
+    made = SummarizingChatStorage(InMemoryChatStorage(), ScriptedSummarizer(), options=options)
+    assert made._options == options
+    changed = SummarizingChatStorage(
+        InMemoryChatStorage(),
+        ScriptedSummarizer(),
+        20,
+        background=False,
+        options=options,
+        summarizer_timeout=None,
+    )
+    assert changed._options == SummarizingOptions(
+        trigger_at=20, keep_last=3, max_buffers=7, background=False, summarizer_timeout=None
+    )
+    assert (
+        SummarizingChatStorage(InMemoryChatStorage(), ScriptedSummarizer())._options
+        == SummarizingOptions()
+    )
+
+
+def test_a_manager_takes_the_same_options():
+    """By name or in one value; those of the storage alone are none of its own."""
+    options = SummarizingOptions(trigger_at=5, keep_last=3)
+    manager = ConversationManager(InMemoryChatStorage(), ScriptedSummarizer(), options=options)
+    assert manager._options == options
+    manager = ConversationManager(
+        InMemoryChatStorage(), ScriptedSummarizer(), options=options, keep_last=2
+    )
+    assert manager._options == SummarizingOptions(trigger_at=5, keep_last=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'background'"):
+        ConversationManager(InMemoryChatStorage(), background=True)
+
+
+@pytest.mark.parametrize("wrong", [{"trigger": 5}, {"options": {"trigger_at": 5}}])
+def test_what_is_no_option_is_refused(wrong):
+    """A misspelled name never means the default."""
+    with pytest.raises((TypeError, InvalidRequestError), match=r"'trigger'|SummarizingOptions"):
+        SummarizingChatStorage(InMemoryChatStorage(), ScriptedSummarizer(), **wrong)
 
 
 # ------------------------------------------------------------------------- the trigger
