@@ -194,6 +194,20 @@ async def test_a_fork_before_every_summary_begins_with_raw(storage):
     assert await storage.summaries().list_summaries(run.key) == []
 
 
+async def test_a_fork_shows_no_summary_of_what_was_retracted(storage):
+    """The summary tells of it; the fork begins with raw messages, without the retracted one."""
+    await turns(ConversationManager(storage, Summarizer()), 6)
+    (*_, newest) = await storage.summaries().list_summaries(KEY)
+    first = (await storage.fetch_chat(*IDS))[0]
+    assert first.position <= newest.position
+    await storage.retract(*IDS, [first.id])
+    run = await ConversationManager(storage).start_run(*IDS, after_run_id="r5")
+    seen = await run.messages()
+    assert seen[0].position is not None
+    assert first.id not in [message.id for message in seen]
+    assert await storage.summaries().list_summaries(run.key) == []
+
+
 async def test_a_fork_keeps_what_is_pinned(storage):
     """The summary's head comes along, in the fork's own log."""
     manager = ConversationManager(storage, Summarizer())

@@ -79,6 +79,20 @@ def test_a_loop_that_ends_during_a_summary_leaves_a_storage_that_works():
     assert names(view) == ["S", "m11", "m12"]
 
 
+@pytest.mark.leaves_things
+def test_a_summary_that_ended_with_its_loop_is_made_by_the_next_fetch():
+    """It waits for it, as the first fetch of a chat does: nothing behind it would end."""
+    rig = stuck_rig()
+
+    async def leave():
+        await until(rig.summarizer.hold(), rig.talk(1))
+
+    asyncio.run(leave())
+    view, raw = asyncio.run(rig.view()), asyncio.run(rig.raw())
+    assert names(view) == ["S", "m10", "m11"]
+    assert violations(view, raw) == []
+
+
 def test_a_loop_closed_under_a_summary_leaves_a_storage_that_works(loops):
     """Without being cancelled, too: whoever comes next does not wait for it for ever."""
     rig = stuck_rig()
