@@ -14,7 +14,7 @@ from agent_memory.log import retraction_of
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.shared_task import SharedSemaphore, SharedTask
-from agent_memory.summarizing.cooldown import Cooldown, OverdueWarning
+from agent_memory.summarizing.cooldown import Cooldown
 from agent_memory.summarizing.summarizer_task import SummarizerTask
 from agent_memory.summarizing.view import ChatView
 
@@ -27,14 +27,12 @@ class Attempts:
         task: the attempt under way; its result is the error of a failed one.
         calls: of summarizers; one may go on although its time is over.
         cooldown: how much has to come before the next attempt.
-        overdue: what was warned of compactions that were due and did not happen.
         record_id: the record that an attempt of ours installed last.
     """
 
     task: SharedTask[Exception] | None = None
     calls: tuple[SummarizerTask, ...] = ()
     cooldown: Cooldown = attrs.field(factory=Cooldown)
-    overdue: OverdueWarning = attrs.field(factory=OverdueWarning)
     record_id: str | None = None
 
     @property
@@ -59,7 +57,7 @@ class Attempts:
 
     def start_over(self) -> None:
         """Forget what was waited for: the chat is another one now."""
-        self.cooldown, self.overdue = Cooldown(), OverdueWarning()
+        self.cooldown = Cooldown()
 
 
 @attrs.define(eq=False)

@@ -327,7 +327,7 @@ class Compactor:
 
     def _warn(self, buffer: Buffer, reason: str, tokens: int) -> None:
         if buffer.view is not None:
-            buffer.attempts.overdue.warn(buffer.key, reason, buffer.view.size, tokens)
+            buffer.attempts.cooldown.warn(buffer.key, reason, buffer.view.size, tokens)
 
     # ---------------------------------------------------------------------- store and splice
 

@@ -17,6 +17,32 @@ _log = logging.getLogger(__name__)
 _LONGEST_WAIT: Final = 32  # limits; a summarizer that keeps failing is still tried sometimes
 
 
+_ADVICE: Final[Mapping[str, str]] = {
+    "not_yet": (
+        "the summarizer says not yet (it returned None): lower its own threshold or what it "
+        "keeps, or raise the trigger"
+    ),
+    "nothing_to_gain": (
+        "there is nothing to gain: what must be kept (keep_last, the newest exchange, open "
+        "questions) or what the summarizer kept is as long as the view; keep less, or raise "
+        "the trigger"
+    ),
+    "more_tokens": (
+        "the summary has more tokens than what it would replace: ask for shorter summaries, or "
+        "raise the trigger"
+    ),
+    "refused": (
+        "the result names the run in progress as summarized: name an older run, or None with "
+        "messages_to_keep"
+    ),
+    "vetoed": "before_compaction vetoed it",
+    "still_over": (
+        "the new summary leaves it over the trigger: have the summarizer keep less, lower "
+        "keep_last, or raise the trigger"
+    ),
+}
+
+
 @attrs.define(eq=False)
 class Cooldown:
     """When the summarizer of a chat may be asked again, by the chat's growth.
@@ -31,6 +57,7 @@ class Cooldown:
         wait: how many entries to wait for.
         token_wait: how many tokens; None for none, however many come.
         by_either: whether either growth will do, whatever the reason.
+        warned_at: messages and tokens of the view at the last warning.
     """
 
     failures: int = 0
@@ -39,6 +66,7 @@ class Cooldown:
     wait: int = 0
     token_wait: int | None = 0
     by_either: bool = True
+    warned_at: tuple[int, int] | None = None
 
     def first_ready(self, reasons: Iterable[str], entries: int, tokens: int) -> str | None:
         """Return the first of the reasons for which the summarizer may be asked now, or None.
@@ -137,48 +165,8 @@ class Cooldown:
             self.failures = 1
             self._wait(0, 0, by_either=True)
 
-    def _wait(self, entries: int, tokens: int | None, *, by_either: bool) -> None:
-        self.wait, self.token_wait, self.by_either = entries, tokens, by_either
-
-
-_ADVICE: Final[Mapping[str, str]] = {
-    "not_yet": (
-        "the summarizer says not yet (it returned None): lower its own threshold or what it "
-        "keeps, or raise the trigger"
-    ),
-    "nothing_to_gain": (
-        "there is nothing to gain: what must be kept (keep_last, the newest exchange, open "
-        "questions) or what the summarizer kept is as long as the view; keep less, or raise "
-        "the trigger"
-    ),
-    "more_tokens": (
-        "the summary has more tokens than what it would replace: ask for shorter summaries, or "
-        "raise the trigger"
-    ),
-    "refused": (
-        "the result names the run in progress as summarized: name an older run, or None with "
-        "messages_to_keep"
-    ),
-    "vetoed": "before_compaction vetoed it",
-    "still_over": (
-        "the new summary leaves it over the trigger: have the summarizer keep less, lower "
-        "keep_last, or raise the trigger"
-    ),
-}
-
-
-@attrs.define(eq=False)
-class OverdueWarning:
-    """Warns of a chat that stays over its trigger: once, and again when the view has doubled.
-
-    Attributes:
-        warned_at: messages and tokens of the view at the last warning.
-    """
-
-    warned_at: tuple[int, int] | None = None
-
     def warn(self, key: ChatKey, reason: str, messages: int, tokens: int) -> None:
-        """Log the warning, with what to change.
+        """Warn that the chat stays over its trigger: once, and again when the view has doubled.
 
         Args:
             key: which chat.
@@ -203,3 +191,6 @@ class OverdueWarning:
             counted,
             advice,
         )
+
+    def _wait(self, entries: int, tokens: int | None, *, by_either: bool) -> None:
+        self.wait, self.token_wait, self.by_either = entries, tokens, by_either

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from agent_memory import StorageUnavailableError
+from agent_memory.events import Evicted
 from agent_memory.testing import (
     CountingChatStorage,
     FlakyChatStorage,
@@ -235,3 +236,17 @@ async def test_c106_a_read_cancelled_after_a_lost_answer_is_made_again(reopen):
         await fetching
     assert names(await rig.view())[-1] == "lost answer"
     await conserved(rig)
+
+
+async def test_the_least_recently_used_buffer_is_evicted():
+    """A chat that was used since stays held, though its buffer is older."""
+    rig = Rig(max_buffers=2)
+    chats = [("user", "session", name) for name in "abc"]
+    for ids in chats[:2]:
+        await rig.save(*dialogue(7), ids=ids)
+        await rig.view(ids=ids)
+    await rig.view(ids=chats[0])
+    await rig.save(*dialogue(7), ids=chats[2])
+    await rig.view(ids=chats[2])
+    evicted = [event.key.agent_id for event in rig.events if isinstance(event, Evicted)]
+    assert evicted == ["b"]
