@@ -12,8 +12,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
+from agent_memory.providers.parsing import in_context, parts
 from agent_memory.providers.part import Part
-from agent_memory.providers.reading import in_context, parts
 
 GroupKind: TypeAlias = Literal["system", "user", "assistant", "exchange", "results"]
 """What a group of messages is."""

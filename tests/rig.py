@@ -12,7 +12,7 @@ from agent_memory import (
 )
 from agent_memory.exchanges import facts_of
 from agent_memory.providers import parts
-from agent_memory.providers.reading import must_stay
+from agent_memory.providers.parsing import must_stay
 from agent_memory.summarizing.compaction import Snapshot
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
 

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
         to_openai,
         to_openai_responses,
     )
-    from agent_memory.providers.formats import Provider
     from agent_memory.providers.media import Media
+    from agent_memory.providers.parsing import Provider, format_of, media_in, parts, text_of
     from agent_memory.providers.part import FormatName, Part, PartKind
-    from agent_memory.providers.reading import format_of, media_in, parts, text_of
     from agent_memory.providers.repairing import repair
     from agent_memory.providers.text import text_message
     from agent_memory.providers.validation import Violation, validate
@@ -67,10 +66,9 @@ _MODULES = {
         *("from_anthropic", "from_bedrock", "from_openai", "from_openai_responses"),
         *("to_anthropic", "to_bedrock", "to_openai", "to_openai_responses"),
     ),
-    "formats": ("Provider",),
     "media": ("Media",),
     "part": ("FormatName", "Part", "PartKind"),
-    "reading": ("format_of", "media_in", "parts", "text_of"),
+    "parsing": ("Provider", "format_of", "media_in", "parts", "text_of"),
     "repairing": ("repair",),
     "text": ("text_message",),
     "validation": ("Violation", "validate"),

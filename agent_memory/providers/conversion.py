@@ -11,10 +11,16 @@ from agent_memory.content import thaw
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
 from agent_memory.providers.format import Format, MessageDraft, derived_id
-from agent_memory.providers.formats import Provider, format_named
+from agent_memory.providers.parsing import (
+    Provider,
+    fits,
+    format_named,
+    in_context,
+    mark_origin,
+    parts,
+)
 from agent_memory.providers.part import Block, Part
 from agent_memory.providers.plain import WRITTEN_IN, dump_message, load_each, load_message
-from agent_memory.providers.reading import fits, in_context, mark_origin, parts
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _TOOL: Final = ParticipantRole.TOOL

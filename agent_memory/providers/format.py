@@ -1,6 +1,6 @@
 """What a wire format is: everything this library knows of one provider's messages, as a value.
 
-A format is one module that ends in a :class:`Format`; :mod:`agent_memory.providers.formats`
+A format is one module that ends in a :class:`Format`; :mod:`agent_memory.providers.parsing`
 lists them. Conversion, validation, repair, transcripts and token counts are written against
 this class and name no provider.
 """

@@ -8,9 +8,8 @@ import attrs
 
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import Format
-from agent_memory.providers.formats import format_named
+from agent_memory.providers.parsing import format_named, format_of, parts
 from agent_memory.providers.part import as_dict, as_list
-from agent_memory.providers.reading import format_of, parts
 
 
 def text_message(

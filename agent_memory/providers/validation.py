@@ -20,9 +20,8 @@ import attrs
 from agent_memory.exchanges import ExchangeScan, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers.format import Format
-from agent_memory.providers.formats import Provider, format_named
+from agent_memory.providers.parsing import Provider, fits, format_named, in_context, parts
 from agent_memory.providers.part import Part
-from agent_memory.providers.reading import fits, in_context, parts
 from agent_memory.providers.repairing import is_signed
 from agent_memory.turns import leading_system
 

@@ -18,7 +18,7 @@ from agent_memory import turns
 from agent_memory.errors import InvalidSummaryError
 from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
-from agent_memory.providers.reading import must_stay
+from agent_memory.providers.parsing import must_stay
 from agent_memory.summarizing.answers import (
     KnownMessages,
     check_order,

@@ -12,13 +12,13 @@ from agent_memory import providers
 from agent_memory.fitting import fit_to_tokens
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import convert, format_of, parts, repair, validate
-from agent_memory.providers.formats import FORMATS
+from agent_memory.providers.parsing import FORMATS
 from agent_memory.summarizers.transcript import TranscriptLimits, entries_of
 from agent_memory.turns import group, is_open
 
 PACKAGE = Path(agent_memory.providers.__file__).parent
 HELLO = {"role": "user", "content": "hello"}
-KNOWS_FORMATS = {"formats.py", "reading.py", "part.py", *(f"{form.name}.py" for form in FORMATS)}
+KNOWS_FORMATS = {"parsing.py", "part.py", *(f"{form.name}.py" for form in FORMATS)}
 
 
 def names_in(module):

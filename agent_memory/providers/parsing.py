@@ -1,28 +1,25 @@
-"""From a message in any provider's format to its parts, without being told the provider."""
+"""Parse messages of every known format into parts, without being told the provider.
+
+The formats are listed in :data:`FORMATS`; a new one is a module and its entry there.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, ParticipantRole
-from agent_memory.providers.format import Format
-from agent_memory.providers.formats import (
-    FIELDS,
-    FORMATS,
-    READERS,
-    RESULT_READERS,
-    STRINGS,
-    TYPED,
-    UNTYPED,
-    UNTYPED_READERS,
-)
+from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
+from agent_memory.providers.format import BlockReader, Format, TextReader
 from agent_memory.providers.media import Media
 from agent_memory.providers.part import (
+    Block,
     FormatName,
     Part,
     as_dict,
@@ -33,6 +30,94 @@ from agent_memory.providers.part import (
 )
 from agent_memory.providers.plain import MARKERS, WRITTEN_IN
 
+_BARE_TEXT: Final = 2  # type and text
+Provider: TypeAlias = Literal["openai", "openai_chat", "openai_responses", "anthropic", "bedrock"]
+"""A provider's API; ``"openai"`` is Chat Completions."""
+
+FORMATS: Final[tuple[Format, ...]] = (
+    openai_chat.FORMAT,
+    openai_responses.FORMAT,
+    anthropic.FORMAT,
+    bedrock.FORMAT,
+)
+
+_NAMED: Final[Mapping[str, Format]] = {
+    name: form for form in FORMATS for name in (form.provider, form.name) if name is not None
+}
+_STRINGS: Final = frozenset(form.name for form in FORMATS if form.takes_strings)
+"""The formats in which a plain string is content."""
+_TYPED: Final = frozenset(form.name for form in FORMATS if form.blocks)
+"""The formats whose blocks have a ``type``."""
+_UNTYPED: Final = frozenset(form.name for form in FORMATS if form.untyped)
+_FIELDS: Final = frozenset(
+    chain.from_iterable((*form.request_fields, *form.reply_fields) for form in FORMATS)
+)
+"""The fields of messages that any format knows."""
+
+
+def format_named(provider: str) -> Format:
+    """The format of a provider's messages.
+
+    Raises:
+        InvalidRequestError: the name is not one of :data:`Provider`.
+    """
+    form = _NAMED.get(provider)
+    if form is None:
+        known = ", ".join(repr(name) for name in _NAMED)
+        raise InvalidRequestError(f"provider must be one of {known}, not {provider!r}")
+    return form
+
+
+def _shared(readers: tuple[BlockReader, ...]) -> BlockReader:
+    """Reads a block type that several formats have: it may be sent in all that recognise it."""
+    texts = [reader for reader in readers if isinstance(reader, TextReader)]
+    if len(texts) == len(readers):
+        return _shared_text(texts)
+
+    def read(block: Block) -> Part | None:
+        found = [part for part in (reader(block) for reader in readers) if part is not None]
+        forms = frozenset(chain.from_iterable(part.forms for part in found))
+        return attrs.evolve(found[0], forms=forms) if found else None
+
+    return read
+
+
+def _shared_text(readers: Sequence[TextReader]) -> BlockReader:
+    """As :func:`_shared`, for the block that most messages are made of."""
+    everybody = frozenset(reader.form for reader in readers)
+
+    def read(block: Block) -> Part | None:
+        forms = everybody
+        if len(block) > _BARE_TEXT:
+            keys = block.keys()
+            forms = frozenset(reader.form for reader in readers if not reader.foreign & keys)
+        if not forms:
+            return None
+        return Part("text", as_text(block.get("text")), raw=block, forms=forms)
+
+    return read
+
+
+def _merged(tables: tuple[Mapping[str, BlockReader], ...]) -> Mapping[str, BlockReader]:
+    found: dict[str, tuple[BlockReader, ...]] = {}
+    for table in tables:
+        for kind, reader in table.items():
+            found[kind] = (*found.get(kind, ()), reader)
+    return {
+        kind: readers[0] if len(readers) == 1 else _shared(readers)
+        for kind, readers in found.items()
+    }
+
+
+_READERS: Final = _merged(tuple(form.blocks for form in FORMATS))
+"""How to read each type of content block."""
+_UNTYPED_READERS: Final = _merged(tuple(form.untyped for form in FORMATS))
+_RESULT_READERS: Final[tuple[tuple[str, Callable[[Block], Part]], ...]] = tuple(
+    (form.result_suffix, form.read_result)
+    for form in FORMATS
+    if form.result_suffix is not None and form.read_result is not None
+)
+
 _TOOL: Final = ParticipantRole.TOOL
 _OWN_FIELDS: Final = {
     form.name: form.request_fields | form.reply_fields | MARKERS for form in FORMATS
@@ -40,7 +125,7 @@ _OWN_FIELDS: Final = {
 _READ_WHOLE: Final = tuple(form.read_whole for form in FORMATS if form.read_whole is not None)
 _READ_BESIDE: Final = tuple(form.read_beside for form in FORMATS if form.read_beside is not None)
 _READ_TOOL: Final = next(form.read_tool_message for form in FORMATS if form.read_tool_message)
-_BLOCKS: Final = TYPED | UNTYPED
+_BLOCKS: Final = _TYPED | _UNTYPED
 _PAIRED: Final = ("call", "result")
 _DEFAULT_OWNER: Final = FORMATS[0].name
 """Whose fields are those that no format knows, on a message that does not show its format: the
@@ -56,7 +141,7 @@ def parts(message: ConversationMessage) -> tuple[Part, ...]:
     """
     content, extra = message.content, message.extra
     if not extra and type(content) is str and message.role is not _TOOL:
-        return (Part("text", content, raw=content, forms=STRINGS),)
+        return (Part("text", content, raw=content, forms=_STRINGS),)
     if extra and content is None:
         for read_whole in _READ_WHOLE:
             whole = read_whole(message)
@@ -77,7 +162,7 @@ def parts(message: ConversationMessage) -> tuple[Part, ...]:
 
 def _read_content(content: object) -> list[Part]:
     if isinstance(content, str):
-        return [Part("text", content, raw=content, forms=STRINGS)]
+        return [Part("text", content, raw=content, forms=_STRINGS)]
     if content is None:
         return []
     blocks = as_list(content)
@@ -94,17 +179,17 @@ def _read_block(value: object) -> Part:
         return Part("other", as_text(value), raw=value, forms=_BLOCKS)
     kind = block.get("type")
     if not isinstance(kind, str):
-        reader = next((UNTYPED_READERS[key] for key in block if key in UNTYPED_READERS), None)
+        reader = next((_UNTYPED_READERS[key] for key in block if key in _UNTYPED_READERS), None)
         part = None if reader is None else reader(block)
         return part or Part("other", readable(block), raw=block, forms=_BLOCKS)
-    reader = READERS.get(kind)
+    reader = _READERS.get(kind)
     part = None if reader is None else reader(block)
     if part is not None:
         return part
-    for suffix, read_result in RESULT_READERS:
+    for suffix, read_result in _RESULT_READERS:
         if kind.endswith(suffix):
             return read_result(block)
-    return Part("other", readable(block), name=kind, raw=block, forms=TYPED)
+    return Part("other", readable(block), name=kind, raw=block, forms=_TYPED)
 
 
 def _owned(part: Part, owner: FormatName) -> Part:
@@ -161,7 +246,7 @@ def _likely(message: ConversationMessage, held: Iterable[Part]) -> FormatName | 
     is_item = message.extra.get("type") == "message"
     if is_item and isinstance(message.content, str):
         return "openai_responses"
-    shared = [part for part in held if part.kind != "other" and part.forms < STRINGS]
+    shared = [part for part in held if part.kind != "other" and part.forms < _STRINGS]
     if not shared:
         return None
     if all("anthropic" in part.forms for part in shared):
@@ -195,7 +280,7 @@ def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part
         return True
     if form.read_whole is not None and form.read_whole(message) is not None:
         return True
-    if (message.extra.keys() - own) & FIELDS:
+    if (message.extra.keys() - own) & _FIELDS:
         return False
     return (_format_shown(message, held) or _DEFAULT_OWNER) == form.name
 
@@ -219,7 +304,7 @@ def mark_origin(message: ConversationMessage, form: Format) -> ConversationMessa
 def _is_ambiguous(message: ConversationMessage, form: Format, held: tuple[Part, ...]) -> bool:
     if any(part.kind == "other" for part in held) or not fits(message, form, held):
         return True
-    return bool(message.extra.keys() - FIELDS - MARKERS) and form.name != _DEFAULT_OWNER
+    return bool(message.extra.keys() - _FIELDS - MARKERS) and form.name != _DEFAULT_OWNER
 
 
 def _is_trimmed(message: ConversationMessage, form: Format) -> bool:
