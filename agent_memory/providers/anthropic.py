@@ -18,6 +18,7 @@ from agent_memory.providers.format import (
     USERS,
     BlockReader,
     Format,
+    MediaReader,
     RuleSources,
     TextReader,
     arguments_of,
@@ -25,6 +26,7 @@ from agent_memory.providers.format import (
     holds_no_parts,
     is_blank_block,
     is_conversational,
+    read_block,
     safe_id,
 )
 from agent_memory.providers.media import Media, MediaKind, decoded
@@ -126,13 +128,7 @@ def _fetched(result: Block) -> list[Any]:
 
 
 def _read_inner(item: object) -> Part:
-    block = as_dict(item)
-    kind = as_text(block.get("type")) if block else ""
-    reader = _BLOCKS.get(kind)
-    part = None
-    if block is not None and reader is not None and kind != "tool_result":
-        part = reader(block)
-    return part or Part("other", name=kind or None, raw=item, forms=_ANTHROPIC)
+    return read_block(_INNER, "anthropic", item)
 
 
 def _read_thinking(block: Block) -> Part:
@@ -145,15 +141,6 @@ def _read_thinking(block: Block) -> Part:
         signature=as_id(block.get("signature")),
         redacted=as_id(block.get("data")),
     )
-
-
-def _media_reader(name: str) -> BlockReader:
-    def read(block: Block) -> Part:
-        return Part(
-            "media", name=name, payload=block, raw=block, forms=_ANTHROPIC, media_of=_media_of
-        )
-
-    return read
 
 
 def _read_search_result(block: Block) -> Part:
@@ -175,29 +162,6 @@ def _read_state(block: Block) -> Part:
     return Part("other", name=name, payload=block, raw=block, forms=_ANTHROPIC)
 
 
-_BLOCKS: Final[Mapping[str, BlockReader]] = {
-    # Chat Completions writes text in the same way; this key is OpenAI's.
-    "text": TextReader("anthropic", frozenset({"prompt_cache_breakpoint"})),
-    "tool_use": _read_call,
-    "server_tool_use": _read_call,
-    "mcp_tool_use": _read_call,
-    "tool_result": _read_result,
-    "thinking": _read_thinking,
-    "redacted_thinking": _read_thinking,
-    "image": _media_reader("image"),
-    "document": _media_reader("document"),
-    "container_upload": _media_reader("document"),
-    "search_result": _read_search_result,
-    "compaction": _read_compaction,
-    "tool_addition": _read_state,
-    "tool_removal": _read_state,
-    "tool_reference": _read_state,
-    "browser_state": _read_state,
-    "mcp_tool_listing": _read_state,
-    "fallback": _read_state,
-}
-
-
 def _media_of(block: Block) -> Media | None:
     source = as_dict(block.get("source")) or {}
     kind: MediaKind = "image" if block.get("type") == "image" else "document"
@@ -214,6 +178,31 @@ def _media_of(block: Block) -> Media | None:
             return Media(kind, mime, text=as_text(source.get("data")), name=name)
         case _:
             return None
+
+
+_BLOCKS: Final[Mapping[str, BlockReader]] = {
+    # Chat Completions writes text in the same way; this key is OpenAI's.
+    "text": TextReader("anthropic", frozenset({"prompt_cache_breakpoint"})),
+    "tool_use": _read_call,
+    "server_tool_use": _read_call,
+    "mcp_tool_use": _read_call,
+    "tool_result": _read_result,
+    "thinking": _read_thinking,
+    "redacted_thinking": _read_thinking,
+    "image": MediaReader("anthropic", "image", _media_of),
+    "document": MediaReader("anthropic", "document", _media_of),
+    "container_upload": MediaReader("anthropic", "document", _media_of),
+    "search_result": _read_search_result,
+    "compaction": _read_compaction,
+    "tool_addition": _read_state,
+    "tool_removal": _read_state,
+    "tool_reference": _read_state,
+    "browser_state": _read_state,
+    "mcp_tool_listing": _read_state,
+    "fallback": _read_state,
+}
+# A result holds no results; a history from elsewhere that nests them would recurse without end.
+_INNER: Final = {kind: reader for kind, reader in _BLOCKS.items() if kind != "tool_result"}
 
 
 def _write_media(media: Media) -> Block | None:

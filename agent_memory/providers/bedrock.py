@@ -18,7 +18,9 @@ from agent_memory.providers.format import (
     NO_OUTPUT,
     BlockReader,
     Format,
+    MediaReader,
     RuleSources,
+    TextReader,
     arguments_of,
     arrange_blocks,
     holds_no_parts,
@@ -51,10 +53,6 @@ _FORMATS: Final[Mapping[str, frozenset[str]]] = {
         {"pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"}
     ),
 }  # fmt: skip
-
-
-def _read_text(block: Block) -> Part:
-    return Part("text", as_text(block.get("text")), raw=block, forms=_BEDROCK)
 
 
 def _read_call(block: Block) -> Part:
@@ -128,32 +126,8 @@ def _read_guarded(block: Block) -> Part:
     return Part("text", as_text(text.get("text")), raw=block, forms=_BEDROCK)
 
 
-def _media_reader(name: str) -> BlockReader:
-    def read(block: Block) -> Part:
-        return Part(
-            "media", name=name, payload=block, raw=block, forms=_BEDROCK, media_of=_media_of
-        )
-
-    return read
-
-
 def _read_cache_point(block: Block) -> Part:
     return Part("other", name="cachePoint", payload=block, raw=block, forms=_BEDROCK)
-
-
-_BLOCKS: Final[Mapping[str, BlockReader]] = {
-    "text": _read_text,
-    "toolUse": _read_call,
-    "toolResult": _read_result,
-    "reasoningContent": _read_reasoning,
-    "image": _media_reader("image"),
-    "document": _media_reader("document"),
-    "video": _media_reader("video"),
-    "audio": _media_reader("audio"),
-    "citationsContent": _read_citations,
-    "guardContent": _read_guarded,
-    "cachePoint": _read_cache_point,
-}
 
 
 def _media_of(block: Block) -> Media | None:
@@ -174,6 +148,21 @@ def _media(kind: MediaKind, body: Block) -> Media | None:
     if isinstance(text, str):
         return Media(kind, mime, text=text, name=name)
     return None
+
+
+_BLOCKS: Final[Mapping[str, BlockReader]] = {
+    "text": TextReader("bedrock"),
+    "toolUse": _read_call,
+    "toolResult": _read_result,
+    "reasoningContent": _read_reasoning,
+    "image": MediaReader("bedrock", "image", _media_of),
+    "document": MediaReader("bedrock", "document", _media_of),
+    "video": MediaReader("bedrock", "video", _media_of),
+    "audio": MediaReader("bedrock", "audio", _media_of),
+    "citationsContent": _read_citations,
+    "guardContent": _read_guarded,
+    "cachePoint": _read_cache_point,
+}
 
 
 def _write_media(media: Media) -> Block | None:

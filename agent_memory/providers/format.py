@@ -80,21 +80,56 @@ def _same_block(block: Block, _owner: FormatName | None) -> Block:
 
 @attrs.frozen
 class TextReader:
-    """Reads ``{"type": "text", "text": …}``, which several formats write in the same way.
+    """Reads blocks that hold a text, such as ``{"type": "text", "text": …}``.
+
+    Several formats may write such a block in the same way.
 
     Args:
         form: the name of the format.
         foreign: keys of a text block that show that it is another format's.
+        key: where the text is.
     """
 
     form: FormatName
-    foreign: frozenset[str]
+    foreign: frozenset[str] = frozenset()
+    key: str = "text"
 
     def __call__(self, block: Block) -> Part | None:
-        """What a block says; None when it is another format's."""
-        if self.foreign & block.keys():
+        """Return the text of a block; None when it is another format's."""
+        if self.foreign and self.foreign & block.keys():
             return None
-        return Part("text", as_text(block.get("text")), raw=block, forms=frozenset({self.form}))
+        return Part("text", as_text(block.get(self.key)), raw=block, forms=frozenset({self.form}))
+
+
+@attrs.frozen
+class MediaReader:
+    """Reads blocks that hold media.
+
+    Args:
+        form: the name of the format.
+        name: what they hold: ``"image"``, ``"audio"``, ``"document"`` or ``"video"``.
+        media_of: reads the media itself, which is decoded only when asked for.
+    """
+
+    form: FormatName
+    name: str
+    media_of: Callable[[Block], Media | None]
+
+    def __call__(self, block: Block) -> Part:
+        """Return the media part of a block."""
+        forms = frozenset({self.form})
+        return Part(
+            "media", name=self.name, payload=block, raw=block, forms=forms, media_of=self.media_of
+        )
+
+
+def read_block(readers: Mapping[str, BlockReader], form: FormatName, item: object) -> Part:
+    """Read a block with a ``type`` inside a result; what no reader knows is ``other``."""
+    block = as_dict(item)
+    kind = as_text(block.get("type")) if block else ""
+    reader = readers.get(kind)
+    part = None if block is None or reader is None else reader(block)
+    return part or Part("other", name=kind or None, raw=item, forms=frozenset({form}))
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -13,8 +13,8 @@ import attrs
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     USERS,
-    BlockReader,
     Format,
+    MediaReader,
     MessageDraft,
     RuleSources,
     TextReader,
@@ -44,17 +44,6 @@ _FUNCTION_ROLE: Final = "function"
 _NO_CONTENT: Final[tuple[Any, ...]] = (None, [])
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _TOOL: Final = ParticipantRole.TOOL
-
-
-def _read_refusal(block: Block) -> Part:
-    return Part("text", as_text(block.get("refusal")), raw=block, forms=_CHAT)
-
-
-def _media_reader(kind: str) -> BlockReader:
-    def read(block: Block) -> Part:
-        return Part("media", name=kind, payload=block, raw=block, forms=_CHAT, media_of=_media_of)
-
-    return read
 
 
 def _media_of(block: Block) -> Media | None:
@@ -304,10 +293,10 @@ FORMAT: Final = Format(
     blocks={
         # Anthropic writes text in the same way; its citations are unknown to every Chat server.
         "text": TextReader("openai_chat", frozenset({"citations"})),
-        "refusal": _read_refusal,
-        "image_url": _media_reader("image"),
-        "input_audio": _media_reader("audio"),
-        "file": _media_reader("document"),
+        "refusal": TextReader("openai_chat", key="refusal"),
+        "image_url": MediaReader("openai_chat", "image", _media_of),
+        "input_audio": MediaReader("openai_chat", "audio", _media_of),
+        "file": MediaReader("openai_chat", "document", _media_of),
     },
     read_beside=_read_beside,
     read_tool_message=_read_tool_message,

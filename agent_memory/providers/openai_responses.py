@@ -19,9 +19,12 @@ from agent_memory.providers.format import (
     EVERYONE,
     BlockReader,
     Format,
+    MediaReader,
     MessageDraft,
     RuleSources,
+    TextReader,
     arguments_text,
+    read_block,
     safe_id,
 )
 from agent_memory.providers.hosted_items import OWN_RESULTS
@@ -183,7 +186,7 @@ def _read_output(item: Block, kind: str) -> Part:
     given = item.get("output", item.get("result"))
     screenshot = as_dict(given)
     blocks = as_list(given) if screenshot is None else [screenshot]
-    inner = tuple(_read_inner(block) for block in blocks)
+    inner = tuple(read_block(_BLOCKS, "openai_responses", block) for block in blocks)
     failed = as_id(item.get("status")) in _FAILED
     text = given if isinstance(given, str) else joined(inner)
     if kind == "shell_call_output":
@@ -217,51 +220,8 @@ def _has_failed(chunk: Any) -> bool:
     return outcome.get("type") == "timeout" or outcome.get("exit_code") not in (None, 0)
 
 
-def _read_inner(block: object) -> Part:
-    found = as_dict(block)
-    kind = as_text(found.get("type")) if found else ""
-    reader = _BLOCKS.get(kind)
-    part = reader(found) if found is not None and reader is not None else None
-    return part or Part("other", name=kind or None, raw=block, forms=_RESPONSES)
-
-
-def _read_text(block: Block) -> Part:
-    return Part("text", as_text(block.get("text")), raw=block, forms=_RESPONSES)
-
-
-def _read_refusal(block: Block) -> Part:
-    return Part("text", as_text(block.get("refusal")), raw=block, forms=_RESPONSES)
-
-
 def _read_item_block(block: Block) -> Part:
     return _read_item(block)[0]
-
-
-def _media_reader(name: str) -> BlockReader:
-    def read(block: Block) -> Part:
-        return Part(
-            "media", name=name, payload=block, raw=block, forms=_RESPONSES, media_of=_media_of
-        )
-
-    return read
-
-
-_BLOCKS: Final[Mapping[str, BlockReader]] = {
-    "input_text": _read_text,
-    "output_text": _read_text,
-    "summary_text": _read_text,
-    "refusal": _read_refusal,
-    "input_image": _media_reader("image"),
-    "computer_screenshot": _media_reader("image"),
-    "input_file": _media_reader("document"),
-    # Items that some frameworks put into the content as blocks.
-    "reasoning": _read_item_block,
-    "function_call": _read_item_block,
-    "function_call_output": _read_item_block,
-    "custom_tool_call": _read_item_block,
-    "custom_tool_call_output": _read_item_block,
-}
-"""Blocks within a message item or an output."""
 
 
 def _media_of(block: Block) -> Media | None:
@@ -273,6 +233,24 @@ def _media_of(block: Block) -> Media | None:
     if file_id is not None:
         return Media("image", file_id=file_id)
     return from_url("image", block.get("image_url"))
+
+
+_BLOCKS: Final[Mapping[str, BlockReader]] = {
+    "input_text": TextReader("openai_responses"),
+    "output_text": TextReader("openai_responses"),
+    "summary_text": TextReader("openai_responses"),
+    "refusal": TextReader("openai_responses", key="refusal"),
+    "input_image": MediaReader("openai_responses", "image", _media_of),
+    "computer_screenshot": MediaReader("openai_responses", "image", _media_of),
+    "input_file": MediaReader("openai_responses", "document", _media_of),
+    # Items that some frameworks put into the content as blocks.
+    "reasoning": _read_item_block,
+    "function_call": _read_item_block,
+    "function_call_output": _read_item_block,
+    "custom_tool_call": _read_item_block,
+    "custom_tool_call_output": _read_item_block,
+}
+"""Blocks within a message item or an output."""
 
 
 def _write_media(media: Media) -> Block | None:

@@ -30,7 +30,7 @@ from agent_memory.providers.part import (
 )
 from agent_memory.providers.plain import MARKERS, WRITTEN_IN
 
-_BARE_TEXT: Final = 2  # type and text
+_BARE_TEXT: Final = 2  # a type, and the text
 Provider: TypeAlias = Literal["openai", "openai_chat", "openai_responses", "anthropic", "bedrock"]
 """A provider's API; ``"openai"`` is Chat Completions."""
 
@@ -69,10 +69,12 @@ def format_named(provider: str) -> Format:
 
 
 def _shared(readers: tuple[BlockReader, ...]) -> BlockReader:
-    """Reads a block type that several formats have: it may be sent in all that recognise it."""
+    """Reads a block type of one format or several: it may be sent in all that recognise it."""
     texts = [reader for reader in readers if isinstance(reader, TextReader)]
-    if len(texts) == len(readers):
+    if len(texts) == len(readers) and len({reader.key for reader in texts}) == 1:
         return _shared_text(texts)
+    if len(readers) == 1:
+        return readers[0]
 
     def read(block: Block) -> Part | None:
         found = [part for part in (reader(block) for reader in readers) if part is not None]
@@ -85,6 +87,7 @@ def _shared(readers: tuple[BlockReader, ...]) -> BlockReader:
 def _shared_text(readers: Sequence[TextReader]) -> BlockReader:
     """As :func:`_shared`, for the block that most messages are made of."""
     everybody = frozenset(reader.form for reader in readers)
+    key = readers[0].key
 
     def read(block: Block) -> Part | None:
         forms = everybody
@@ -93,7 +96,7 @@ def _shared_text(readers: Sequence[TextReader]) -> BlockReader:
             forms = frozenset(reader.form for reader in readers if not reader.foreign & keys)
         if not forms:
             return None
-        return Part("text", as_text(block.get("text")), raw=block, forms=forms)
+        return Part("text", as_text(block.get(key)), raw=block, forms=forms)
 
     return read
 
@@ -103,10 +106,7 @@ def _merged(tables: tuple[Mapping[str, BlockReader], ...]) -> Mapping[str, Block
     for table in tables:
         for kind, reader in table.items():
             found[kind] = (*found.get(kind, ()), reader)
-    return {
-        kind: readers[0] if len(readers) == 1 else _shared(readers)
-        for kind, readers in found.items()
-    }
+    return {kind: _shared(readers) for kind, readers in found.items()}
 
 
 _READERS: Final = _merged(tuple(form.blocks for form in FORMATS))
