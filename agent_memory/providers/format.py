@@ -93,12 +93,17 @@ class TextReader:
     form: FormatName
     foreign: frozenset[str] = frozenset()
     key: str = "text"
+    _forms: frozenset[FormatName] = attrs.field(init=False)
+
+    @_forms.default
+    def _only_form(self) -> frozenset[FormatName]:
+        return frozenset({self.form})
 
     def __call__(self, block: Block) -> Part | None:
         """Return the text of a block; None when it is another format's."""
         if self.foreign and self.foreign & block.keys():
             return None
-        return Part("text", as_text(block.get(self.key)), raw=block, forms=frozenset({self.form}))
+        return Part("text", as_text(block.get(self.key)), raw=block, forms=self._forms)
 
 
 @attrs.frozen
