@@ -11,23 +11,8 @@ import attrs
 
 from agent_memory.base_errors import InvalidRequestError
 from agent_memory.content import freeze, thaw
-from agent_memory.keys import ChatKey, chat_key, id_field, new_id, optional_id_field
+from agent_memory.keys import ChatKey, id_field, new_id, optional_id_field
 from agent_memory.validation import bool_field, count_field
-
-__all__ = [
-    "NOTHING",
-    "ROLES",
-    "SYSTEM_ROLES",
-    "ChatKey",
-    "ConversationMessage",
-    "ParticipantRole",
-    "Usage",
-    "bare_message",
-    "chat_key",
-    "frozen_mapping",
-    "stored_message",
-    "utc_timestamp",
-]
 
 __all__ = ["ChatKey", "ConversationMessage", "ParticipantRole", "Usage"]
 

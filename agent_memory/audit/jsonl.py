@@ -27,14 +27,13 @@ from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole, LogItem, log_of
 from agent_memory.audit.selection import WHOLE, Selection
 from agent_memory.content import freeze
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
-from agent_memory.keys import check_id
+from agent_memory.keys import chat_key, check_id
 from agent_memory.messages import (
     ROLES,
     ChatKey,
     ConversationMessage,
     Usage,
     bare_message,
-    chat_key,
     utc_timestamp,
 )
 from agent_memory.providers.part import as_list

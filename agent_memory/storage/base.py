@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
-from agent_memory.keys import check_id
+from agent_memory.keys import chat_key, check_id
 from agent_memory.log import Retraction
-from agent_memory.messages import ChatKey, ConversationMessage, chat_key
+from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage._engine.handoff import run_uncancelled
 from agent_memory.storage.hooks import StoreHooks

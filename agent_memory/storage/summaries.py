@@ -65,10 +65,11 @@ class SummaryStore(ABC):
 
 
 class ReadRecords(Protocol):
-    """Reads a chat's records, oldest first; the hook of a backend."""
+    """Reads a chat's records, oldest first: all, or no more than the newest. A backend's hook."""
 
     def __call__(self, key: ChatKey, *, newest_only: bool) -> Awaitable[Found]:
-        """Return all of them, or no more than the newest."""
+        """Return them."""
+        ...
 
 
 @attrs.frozen

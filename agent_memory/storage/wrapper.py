@@ -41,6 +41,11 @@ class WrapperChatStorage(ChatStorage):
         return self._inner
 
     @property
+    def _inner_append_is_cancel_safe(self) -> bool:
+        """What a wrapper whose append waits for nothing but the inner one may say of its own."""
+        return self._inner._append_is_cancel_safe
+
+    @property
     def scope(self) -> Scope:
         """The inner store's."""
         return self._inner.scope

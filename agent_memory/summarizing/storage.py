@@ -103,7 +103,7 @@ class SummarizingChatStorage(WrapperChatStorage):
     ) -> None:
         super().__init__(storage, close_inner=close_inner)
         # What a cancellation leaves of the inner append is read before the next answer.
-        self._append_is_cancel_safe = storage._append_is_cancel_safe
+        self._append_is_cancel_safe = self._inner_append_is_cancel_safe
         check_summarizer(summarizer, "summarizer")
         named = {
             "trigger_at": trigger_at,

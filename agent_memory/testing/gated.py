@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -87,26 +87,26 @@ class GatedChatStorage(WrapperChatStorage):
     def summaries(self) -> SummaryStore | None:
         """Return the inner store's, with gates of its own."""
         inner = super().summaries()
-        return None if inner is None else _GatedSummaries(self, inner)
+        return None if inner is None else _GatedSummaries(self._at, inner)
 
 
 @attrs.frozen
 class _GatedSummaries(SummaryStore):
-    _storage: GatedChatStorage
+    _at: Callable[[Held, Moment], Awaitable[None]]
     _inner: SummaryStore
 
     async def save_summary(
         self, key: ChatKey, record: SummaryRecord, *, replaces: str | None
     ) -> bool:
-        await self._storage._at("save_summary", "before")
+        await self._at("save_summary", "before")
         saved = await self._inner.save_summary(key, record, replaces=replaces)
-        await self._storage._at("save_summary", "after")
+        await self._at("save_summary", "after")
         return saved
 
     async def load_summary(self, key: ChatKey) -> SummaryRecord | None:
-        await self._storage._at("load_summary", "before")
+        await self._at("load_summary", "before")
         record = await self._inner.load_summary(key)
-        await self._storage._at("load_summary", "after")
+        await self._at("load_summary", "after")
         return record
 
     async def list_summaries(self, key: ChatKey) -> list[SummaryRecord]:

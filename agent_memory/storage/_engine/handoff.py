@@ -10,6 +10,9 @@ the log or never will be. ``asyncio.shield`` alone does not do that: the caller 
 the work goes on, and a second cancellation arrives before anybody waits for it.
 """
 
+# answer_all gives the outcomes of many hand-offs at once: the two are one mechanism.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio
