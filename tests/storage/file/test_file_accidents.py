@@ -40,6 +40,11 @@ async def outcomes_of(saves):
     return await asyncio.wait_for(asyncio.gather(*saves, return_exceptions=True), 30)
 
 
+def writing_threads(storage):
+    """How many threads of a store's queue are alive."""
+    return sum(thread.name == storage._queue._name for thread in threading.enumerate())
+
+
 class Once:
     """Raises an error at the first call that it is armed for, else calls the real function."""
 
@@ -148,18 +153,20 @@ async def test_a_burst_opens_few_files(tmp_path, monkeypatch):
 async def test_whatever_ends_a_thread_s_work_is_told_to_all_who_wait(tmp_path, monkeypatch, error):
     """Nobody waits for ever, and the next saves find threads that work."""
     keys = chats(40)
-    async with FileChatStorage(tmp_path) as storage:
-        for ids in keys:
-            await storage.save_chat_message(*ids, user("first"))
-        monkeypatch.setattr(os, "fdatasync", Once(os.fdatasync, error))
-        told = await outcomes_of([save(storage, ids) for ids in keys])
-        assert 1 <= sum(isinstance(one, Exception) for one in told) <= 8
-        assert all(
-            one.stored is not True for one in told if isinstance(one, StorageUnavailableError)
-        )
-        again = await outcomes_of([save(storage, ids, "third") for ids in keys])
-        assert not any(isinstance(one, Exception) for one in again)
-    assert storage._queue._workers == 0
+    storage = FileChatStorage(tmp_path)
+    for ids in keys:
+        await storage.save_chat_message(*ids, user("first"))
+    monkeypatch.setattr(os, "fdatasync", Once(os.fdatasync, error))
+    told = await outcomes_of([save(storage, ids) for ids in keys])
+    assert 1 <= sum(isinstance(one, Exception) for one in told) <= 8
+    assert all(one.stored is not True for one in told if isinstance(one, StorageUnavailableError))
+    again = await outcomes_of([save(storage, ids, "third") for ids in keys])
+    assert not any(isinstance(one, Exception) for one in again)
+    # Not after closing: a store that counts threads that are gone waits for them for ever.
+    async with asyncio.timeout(30):
+        while storage._queue._workers != writing_threads(storage):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await storage.aclose()
     for ids, one in zip(keys, told, strict=True):
         contents = [m.content for m in await fetched(tmp_path, ChatKey(*ids))]
         assert contents[0] == "first"
