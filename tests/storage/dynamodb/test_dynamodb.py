@@ -25,6 +25,7 @@ from agent_memory.errors import (
     CorruptedRecordError,
     MessageTooLargeError,
     MissingDependencyError,
+    StorageClosedError,
     StorageConflictError,
 )
 from agent_memory.storage.dynamodb import table_layout
@@ -536,6 +537,19 @@ async def test_the_callers_client_is_used_and_left_open(client, make):
     assert threading.active_count() == threads
     await storage.aclose()
     assert (await client.list_tables())["TableNames"]
+
+
+async def test_closing_leaves_no_save_over_the_callers_client_without_an_answer(client, make):
+    """What waits is stored, in the caller's loop; what comes later is refused."""
+    storage = make(client=client, endpoint_url=None)
+    await storage.save_chat_message(*IDS, user("first"))
+    saves = [asyncio.ensure_future(storage.save_chat_message(*IDS, user("x"))) for _ in range(9)]
+    await asyncio.sleep(0)  # each of them has been begun
+    await storage.aclose()
+    assert len(await asyncio.gather(*saves)) == 9
+    with pytest.raises(StorageClosedError):
+        await storage.save_chat_message(*IDS, user("late"))
+    assert len(await contents(make())) == 10
 
 
 async def test_the_callers_client_serves_one_loop(client, make):

@@ -393,6 +393,21 @@ async def test_a_save_during_a_purge_is_kept(storage, proxy, make, moment, messa
     assert not [note async for note in other.iter_log(*IDS) if note.id.startswith("corrupted")]
 
 
+async def test_closing_waits_for_a_purge_under_way(storage, proxy):
+    """It takes a turn for each chat: none of them is refused."""
+    for agent in ("a", "b", "c"):
+        await storage.save_chat_message("user", "session", agent, user("old"))
+        await storage.delete_chat("user", "session", agent)
+    closing = []
+
+    async def close():
+        closing.append(asyncio.ensure_future(storage.aclose()))
+
+    proxy.fail("BatchWriteItem", first(close))
+    assert await storage.purge(timedelta(0)) == 3
+    await closing[0]
+
+
 async def test_parts_of_a_refused_append_are_removed(make, proxy, impatient):
     """What was written for an item that never came is taken away."""
     storage = make()
