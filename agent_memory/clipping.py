@@ -1,4 +1,4 @@
-"""Bounding a summary, so that one which only ever grows cannot fill the view."""
+"""Cutting the middle out of texts, and bounding a summary, which could fill the view else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from agent_memory.providers import text_message, text_of
 
 _ROUNDS: Final = 8
 _MARGIN: Final = 0.9
+
+
+def cut_middle(text: str, size: int, mark: str, *, head: int | None = None) -> str:
+    """Return a text without its middle, if it is longer than `size`.
+
+    Args:
+        text: the text.
+        size: how many of its characters stay.
+        mark: what stands in place of the others.
+        head: how many of these are its first ones; by default half.
+    """
+    if len(text) <= size:
+        return text
+    first = size // 2 if head is None else head
+    return f"{text[:first]}{mark}{text[len(text) - size + first :]}"
 
 
 def clip_summary(
@@ -48,14 +63,10 @@ def _clip(
         if tokens <= max_tokens:
             return clipped
         size = min(int(size * _MARGIN * max_tokens / tokens), size - 1)
-        clipped = _with_text(message, _cut_middle(text, size))
+        kept = max(0, size)
+        mark = f"\n[… {len(text) - kept} characters left out …]\n"
+        clipped = _with_text(message, cut_middle(text, kept, mark))
     return _with_text(message, "…")
-
-
-def _cut_middle(text: str, size: int) -> str:
-    half = max(0, size // 2)
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n[… {left_out} characters left out …]\n{text[len(text) - half :]}"
 
 
 def _with_text(message: ConversationMessage, text: str) -> ConversationMessage:

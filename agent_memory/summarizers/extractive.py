@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from agent_memory.clipping import cut_middle
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import parts
 from agent_memory.providers.part import Part, to_json
@@ -195,10 +196,7 @@ def _of_part(part: Part, role: ParticipantRole) -> Iterator[Sentence]:
 
 
 def _ends(text: str) -> str:
-    if len(text) <= _LONGEST_READ:
-        return text
-    half = _LONGEST_READ // 2
-    return f"{text[:half]}\n{text[-half:]}"
+    return cut_middle(text, _LONGEST_READ, "\n")
 
 
 def _without_marks(text: str) -> str:

@@ -11,6 +11,8 @@ from typing import Final
 
 import attrs
 
+from agent_memory.clipping import cut_middle
+
 _LINE: Final = re.compile(r"[\r\n\u2028\u2029]+")
 # An ender, what closes with it, then white space; East Asian enders need none. A letter or a
 # number of two digits before a full stop is an initial, a date or a list's number.
@@ -91,14 +93,13 @@ def _pieces(line: str) -> Iterator[str]:
 
 def clip(text: str, max_chars: int) -> str:
     """Return `text` on one line, its middle left out where it is longer than `max_chars`."""
-    if len(text) > 4 * max_chars:  # what is cut out anyway need not be read
-        text = text[: 2 * max_chars] + text[-2 * max_chars :]
-    text = " ".join(text.split())
+    # What is cut out anyway need not be read.
+    text = " ".join(cut_middle(text, 4 * max_chars, "").split())
     if len(text) <= max_chars:
         return text
     room = max(max_chars - 3, 1)
-    head = room * 2 // 3  # the beginning tells what it is about
-    return f"{text[:head].rstrip()} … {text[len(text) - room + head :].lstrip()}"
+    # The beginning tells what it is about: it gets two thirds.
+    return " ".join(cut_middle(text, room, " … ", head=room * 2 // 3).split())
 
 
 def terms_of(sentence: str) -> list[str]:

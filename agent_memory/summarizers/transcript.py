@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from agent_memory.clipping import cut_middle
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
@@ -89,15 +90,8 @@ def shortened(text: str, max_chars: int) -> str:
     Encoded bytes are replaced by their length, however short the text is.
     """
     text = without_encoded(text)
-    if len(text) <= max_chars:
-        return text
-    head = max_chars * 2 // 3
-    tail = max_chars - head
-    left_out = len(text) - max_chars
-    return (
-        f"{text[:head]}\n[… {left_out} of {len(text)} characters left out …]\n"
-        f"{text[len(text) - tail :]}"
-    )
+    mark = f"\n[… {len(text) - max_chars} of {len(text)} characters left out …]\n"
+    return cut_middle(text, max_chars, mark, head=max_chars * 2 // 3)
 
 
 def as_data(text: str) -> str:
