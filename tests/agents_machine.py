@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 
 from agent_memory import LLMSummarizer, SummarizingChatStorage
-from agent_memory.models.base import ModelError
+from agent_memory.models.chat_model import ModelError
 from agent_memory.providers import parts
 from agent_memory.summarizers.retrying import Retry
 from agent_memory.tokens import HeuristicTokenCounter

@@ -18,7 +18,7 @@ from collections.abc import Collection
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent_memory.testing.contract.base import ContractBase
+from agent_memory.testing.contract.contract_base import ContractBase
 
 MARKER = (
     "matrix(but=ATTRIBUTE, themes=MODULES): left to `make matrix`, unless the function has the "

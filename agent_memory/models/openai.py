@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import Usage
-from agent_memory.models.base import (
+from agent_memory.models.chat_model import (
     Completion,
     ContextOverflowError,
     ModelError,
@@ -83,7 +83,7 @@ class OpenAIChatModel:
         self._token_limit_name = token_limit_name
 
     async def complete(self, instruction: str, transcript: str, **parameters: Any) -> Completion:
-        """Return the model's answer; see :class:`~agent_memory.models.base.ChatModel`."""
+        """Return the model's answer; see :class:`~agent_memory.models.chat_model.ChatModel`."""
         async with self._connected() as client:
             try:
                 if self._api == "chat":

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import attrs
 
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
-from agent_memory.models.base import (
+from agent_memory.models.chat_model import (
     BlankAnswerError,
     ChatModel,
     Completion,

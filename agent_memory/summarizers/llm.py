@@ -12,7 +12,7 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
-from agent_memory.models.base import ChatModel, ModelFunction, as_chat_model
+from agent_memory.models.chat_model import ChatModel, ModelFunction, as_chat_model
 from agent_memory.summarizers.base import (
     SummaryResult,
     is_summary,
@@ -102,7 +102,7 @@ class LLMSummarizer:
     folded in, piece after piece; nothing of it is skipped.
 
     Args:
-        llm: a :class:`~agent_memory.models.base.ChatModel`, or an async function
+        llm: a :class:`~agent_memory.models.chat_model.ChatModel`, or an async function
             ``(instruction, transcript, **parameters)`` that returns a text or a Completion.
         instruction: what the model is told to do; a text, or a (sync or async) function that
             gives one, called for each summary.

@@ -13,7 +13,7 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import Usage
-from agent_memory.models.base import Completion, ModelError
+from agent_memory.models.chat_model import Completion, ModelError
 
 _log = logging.getLogger(__name__)
 

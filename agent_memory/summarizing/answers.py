@@ -11,7 +11,7 @@ import attrs
 from agent_memory.errors import InvalidSummaryError
 from agent_memory.keys import new_id
 from agent_memory.messages import ConversationMessage
-from agent_memory.models.base import check_refusal
+from agent_memory.models.chat_model import check_refusal
 from agent_memory.providers import parts, text_of
 from agent_memory.providers.part import as_dict, as_list
 

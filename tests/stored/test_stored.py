@@ -44,7 +44,7 @@ from agent_memory import (
     Usage,
 )
 from agent_memory.records import Note
-from agent_memory.testing.contract.base import assert_same
+from agent_memory.testing.contract.contract_base import assert_same
 from engines import in_thread, postgres_execute
 
 STORED = Path(__file__).parent / "release-0.1"

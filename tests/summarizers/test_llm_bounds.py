@@ -11,7 +11,7 @@ from chats import chat, former_summary, run_of
 
 import model_server as scripted
 from agent_memory.messages import Usage
-from agent_memory.models.base import (
+from agent_memory.models.chat_model import (
     RefusedError,
 )
 from agent_memory.providers import from_openai, reshape, text_of

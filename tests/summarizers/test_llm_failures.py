@@ -14,7 +14,7 @@ from agent_memory.errors import (
     SummarizerTimeoutError,
 )
 from agent_memory.messages import Usage
-from agent_memory.models.base import (
+from agent_memory.models.chat_model import (
     BlankAnswerError,
     Completion,
     ContextOverflowError,

@@ -9,7 +9,7 @@ import pytest
 
 from agent_memory import LLMSummarizer
 from agent_memory.messages import ConversationMessage
-from agent_memory.models.base import ContextOverflowError
+from agent_memory.models.chat_model import ContextOverflowError
 
 _MESSAGES = 6_000
 _MOST = 1_500

@@ -7,7 +7,7 @@ import pytest
 
 from agent_memory import ConversationMessage, SummaryResult
 from agent_memory.errors import InvalidSummaryError
-from agent_memory.models.base import RefusedError
+from agent_memory.models.chat_model import RefusedError
 from rig import (
     call,
     dialogue,

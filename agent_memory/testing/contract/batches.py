@@ -10,7 +10,7 @@ from agent_memory.errors import InvalidRequestError, StorageConflictError
 from agent_memory.messages import ConversationMessage
 from agent_memory.records import Note
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     ContractBase,
     contents,
     differs_by_engine,

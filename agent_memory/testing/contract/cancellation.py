@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     ContractBase,
     contents,
     counted,

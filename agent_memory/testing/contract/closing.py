@@ -13,7 +13,7 @@ from agent_memory.errors import StorageClosedError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Note
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     KEY,
     ContractBase,
     MakeStorage,

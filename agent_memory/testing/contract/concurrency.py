@@ -16,7 +16,7 @@ import pytest
 
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     ContractBase,
     MakeStorage,
     contents,

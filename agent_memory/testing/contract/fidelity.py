@@ -16,7 +16,7 @@ from agent_memory.errors import MessageTooLargeError
 from agent_memory.keys import new_id
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     ContractBase,
     assert_same,
     assert_same_messages,

@@ -10,7 +10,7 @@ from agent_memory.errors import InvalidRequestError, StorageConflictError
 from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     ContractBase,
     counted,
     differs_by_engine,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from agent_memory.testing.contract.batches import BatchTests
 from agent_memory.testing.contract.cancellation import CancellationTests
+from agent_memory.testing.contract.chat_keys import KeyTests
+from agent_memory.testing.contract.chat_listing import ListingTests
 from agent_memory.testing.contract.closing import ClosingTests
 from agent_memory.testing.contract.concurrency import ConcurrencyTests
 from agent_memory.testing.contract.fidelity import FidelityTests
 from agent_memory.testing.contract.forgetting import ForgettingTests
-from agent_memory.testing.contract.keys import KeyTests
-from agent_memory.testing.contract.listing import ListingTests
 from agent_memory.testing.contract.log_calls import LogCallTests
 from agent_memory.testing.contract.order import OrderTests
-from agent_memory.testing.contract.summary_records import SummaryRecordTests
+from agent_memory.testing.contract.summary_storage import SummaryRecordTests
 
 
 class ChatStorageTests(
@@ -37,8 +37,8 @@ class ChatStorageTests(
     have a medium of its own, and the tests that need two objects are skipped.
 
     It needs the extra ``testing`` (pytest, pytest-asyncio in any mode, hypothesis). The class
-    attributes of :class:`~agent_memory.testing.contract.base.ContractBase` are knobs for slow
-    stores; overriding ``corrupt`` brings the tests of unreadable records in.
+    attributes of :class:`~agent_memory.testing.contract.contract_base.ContractBase` are knobs for
+    slow stores; overriding ``corrupt`` brings the tests of unreadable records in.
 
     Tests are named by behaviour and, where a case was met in the field, by its number.
     """

@@ -14,7 +14,7 @@ from file_support import IDS, KEY, fetched, log_of, parsed_lines, raw_lines, sav
 
 from agent_memory import FileChatStorage
 from agent_memory.storage.file import lock as file_lock
-from agent_memory.testing.contract.base import record_at
+from agent_memory.testing.contract.contract_base import record_at
 
 
 def contents(messages):

@@ -26,7 +26,7 @@ from agent_memory.storage.file import disk as file_disk
 from agent_memory.storage.file import trimming as file_trimming
 from agent_memory.storage.file.directory import paths_of
 from agent_memory.storage.file.lock import ChatLock, nobody_writes
-from agent_memory.testing.contract.base import record_at
+from agent_memory.testing.contract.contract_base import record_at
 
 
 def user(content, **fields):

@@ -9,7 +9,7 @@ from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.records import Covered
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summaries import SummaryStore
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     KEY,
     ContractBase,
     assert_same_messages,
@@ -22,7 +22,7 @@ from agent_memory.testing.contract.base import (
     user,
     users,
 )
-from agent_memory.testing.contract.base import MakeStorage as _MakeStorage
+from agent_memory.testing.contract.contract_base import MakeStorage as _MakeStorage
 
 
 class SummaryRecordTests(ContractBase):

@@ -10,7 +10,7 @@ import pytest
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage
-from agent_memory.testing.contract.base import (
+from agent_memory.testing.contract.contract_base import (
     ContractBase,
     contents,
     differs_by_engine,
