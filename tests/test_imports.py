@@ -271,8 +271,7 @@ def test_the_core_needs_attrs_alone():
         "import agent_memory.events, agent_memory.providers, agent_memory.tokens\n"
         "import agent_memory.turns\n"
         "import agent_memory.summarizers.sliding_window, agent_memory.summarizers.extractive\n"
-        "import agent_memory.testing.doubles, agent_memory.testing.gated\n"
-        "import agent_memory.testing.scripted"
+        "import agent_memory.testing.doubles, agent_memory.testing.scripted"
     )
     assert loaded_after(core) == {"agent_memory", "attr", "attrs"}
 

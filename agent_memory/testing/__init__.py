@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from agent_memory.testing.doubles import (
         CountingChatStorage,
         FlakyChatStorage,
+        Gate,
+        GatedChatStorage,
         SlowChatStorage,
     )
-    from agent_memory.testing.gated import GatedChatStorage
-    from agent_memory.testing.gates import Gate
     from agent_memory.testing.scripted import (
         ScriptedSummarizer,
         SummarizerCall,
@@ -53,10 +53,10 @@ _MODULES = {
     "agent_memory.testing.doubles": (
         "CountingChatStorage",
         "FlakyChatStorage",
+        "Gate",
+        "GatedChatStorage",
         "SlowChatStorage",
     ),
-    "agent_memory.testing.gated": ("GatedChatStorage",),
-    "agent_memory.testing.gates": ("Gate",),
     "agent_memory.testing.scripted": (
         "ScriptedSummarizer",
         "SummarizerCall",

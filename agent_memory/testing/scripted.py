@@ -11,7 +11,7 @@ import attrs
 
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import text_message
-from agent_memory.testing.gates import Gate
+from agent_memory.testing.doubles import Gate
 from agent_memory.turns import split_recent
 
 _WITNESS: Final = "witness"
