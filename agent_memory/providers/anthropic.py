@@ -128,7 +128,7 @@ def _fetched(result: Block) -> list[Any]:
 
 
 def _read_inner(item: object) -> Part:
-    return read_block(_INNER, "anthropic", item)
+    return read_block(_INNER, _ANTHROPIC, item)
 
 
 def _read_thinking(block: Block) -> Part:
@@ -182,16 +182,16 @@ def _media_of(block: Block) -> Media | None:
 
 _BLOCKS: Final[Mapping[str, BlockReader]] = {
     # Chat Completions writes text in the same way; this key is OpenAI's.
-    "text": TextReader("anthropic", frozenset({"prompt_cache_breakpoint"})),
+    "text": TextReader(_ANTHROPIC, frozenset({"prompt_cache_breakpoint"})),
     "tool_use": _read_call,
     "server_tool_use": _read_call,
     "mcp_tool_use": _read_call,
     "tool_result": _read_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_thinking,
-    "image": MediaReader("anthropic", "image", _media_of),
-    "document": MediaReader("anthropic", "document", _media_of),
-    "container_upload": MediaReader("anthropic", "document", _media_of),
+    "image": MediaReader(_ANTHROPIC, "image", _media_of),
+    "document": MediaReader(_ANTHROPIC, "document", _media_of),
+    "container_upload": MediaReader(_ANTHROPIC, "document", _media_of),
     "search_result": _read_search_result,
     "compaction": _read_compaction,
     "tool_addition": _read_state,

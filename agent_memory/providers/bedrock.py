@@ -151,14 +151,14 @@ def _media(kind: MediaKind, body: Block) -> Media | None:
 
 
 _BLOCKS: Final[Mapping[str, BlockReader]] = {
-    "text": TextReader("bedrock"),
+    "text": TextReader(_BEDROCK),
     "toolUse": _read_call,
     "toolResult": _read_result,
     "reasoningContent": _read_reasoning,
-    "image": MediaReader("bedrock", "image", _media_of),
-    "document": MediaReader("bedrock", "document", _media_of),
-    "video": MediaReader("bedrock", "video", _media_of),
-    "audio": MediaReader("bedrock", "audio", _media_of),
+    "image": MediaReader(_BEDROCK, "image", _media_of),
+    "document": MediaReader(_BEDROCK, "document", _media_of),
+    "video": MediaReader(_BEDROCK, "video", _media_of),
+    "audio": MediaReader(_BEDROCK, "audio", _media_of),
     "citationsContent": _read_citations,
     "guardContent": _read_guarded,
     "cachePoint": _read_cache_point,

@@ -85,25 +85,20 @@ class TextReader:
     Several formats may write such a block in the same way.
 
     Args:
-        form: the name of the format.
+        forms: the name of the format alone.
         foreign: keys of a text block that show that it is another format's.
         key: where the text is.
     """
 
-    form: FormatName
+    forms: frozenset[FormatName]
     foreign: frozenset[str] = frozenset()
     key: str = "text"
-    _forms: frozenset[FormatName] = attrs.field(init=False)
-
-    @_forms.default
-    def _only_form(self) -> frozenset[FormatName]:
-        return frozenset({self.form})
 
     def __call__(self, block: Block) -> Part | None:
         """Return the text of a block; None when it is another format's."""
         if self.foreign and self.foreign & block.keys():
             return None
-        return Part("text", as_text(block.get(self.key)), raw=block, forms=self._forms)
+        return Part("text", as_text(block.get(self.key)), raw=block, forms=self.forms)
 
 
 @attrs.frozen
@@ -111,30 +106,36 @@ class MediaReader:
     """Reads blocks that hold media.
 
     Args:
-        form: the name of the format.
+        forms: the name of the format alone.
         name: what they hold: ``"image"``, ``"audio"``, ``"document"`` or ``"video"``.
         media_of: reads the media itself, which is decoded only when asked for.
     """
 
-    form: FormatName
+    forms: frozenset[FormatName]
     name: str
     media_of: Callable[[Block], Media | None]
 
     def __call__(self, block: Block) -> Part:
         """Return the media part of a block."""
-        forms = frozenset({self.form})
         return Part(
-            "media", name=self.name, payload=block, raw=block, forms=forms, media_of=self.media_of
+            "media",
+            name=self.name,
+            payload=block,
+            raw=block,
+            forms=self.forms,
+            media_of=self.media_of,
         )
 
 
-def read_block(readers: Mapping[str, BlockReader], form: FormatName, item: object) -> Part:
+def read_block(
+    readers: Mapping[str, BlockReader], forms: frozenset[FormatName], item: object
+) -> Part:
     """Read a block with a ``type`` inside a result; what no reader knows is ``other``."""
     block = as_dict(item)
     kind = as_text(block.get("type")) if block else ""
     reader = readers.get(kind)
     part = None if block is None or reader is None else reader(block)
-    return part or Part("other", name=kind or None, raw=item, forms=frozenset({form}))
+    return part or Part("other", name=kind or None, raw=item, forms=forms)
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -292,11 +292,11 @@ FORMAT: Final = Format(
     provider="openai",
     blocks={
         # Anthropic writes text in the same way; its citations are unknown to every Chat server.
-        "text": TextReader("openai_chat", frozenset({"citations"})),
-        "refusal": TextReader("openai_chat", key="refusal"),
-        "image_url": MediaReader("openai_chat", "image", _media_of),
-        "input_audio": MediaReader("openai_chat", "audio", _media_of),
-        "file": MediaReader("openai_chat", "document", _media_of),
+        "text": TextReader(_CHAT, frozenset({"citations"})),
+        "refusal": TextReader(_CHAT, key="refusal"),
+        "image_url": MediaReader(_CHAT, "image", _media_of),
+        "input_audio": MediaReader(_CHAT, "audio", _media_of),
+        "file": MediaReader(_CHAT, "document", _media_of),
     },
     read_beside=_read_beside,
     read_tool_message=_read_tool_message,

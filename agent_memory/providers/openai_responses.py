@@ -185,7 +185,7 @@ def _read_output(item: Block, kind: str) -> Part:
     given = item.get("output", item.get("result"))
     screenshot = as_dict(given)
     blocks = as_list(given) if screenshot is None else [screenshot]
-    inner = tuple(read_block(_BLOCKS, "openai_responses", block) for block in blocks)
+    inner = tuple(read_block(_BLOCKS, _RESPONSES, block) for block in blocks)
     failed = as_id(item.get("status")) in _FAILED
     text = given if isinstance(given, str) else joined(inner)
     if kind == "shell_call_output":
@@ -281,13 +281,13 @@ def _media_of(block: Block) -> Media | None:
 
 
 _BLOCKS: Final[Mapping[str, BlockReader]] = {
-    "input_text": TextReader("openai_responses"),
-    "output_text": TextReader("openai_responses"),
-    "summary_text": TextReader("openai_responses"),
-    "refusal": TextReader("openai_responses", key="refusal"),
-    "input_image": MediaReader("openai_responses", "image", _media_of),
-    "computer_screenshot": MediaReader("openai_responses", "image", _media_of),
-    "input_file": MediaReader("openai_responses", "document", _media_of),
+    "input_text": TextReader(_RESPONSES),
+    "output_text": TextReader(_RESPONSES),
+    "summary_text": TextReader(_RESPONSES),
+    "refusal": TextReader(_RESPONSES, key="refusal"),
+    "input_image": MediaReader(_RESPONSES, "image", _media_of),
+    "computer_screenshot": MediaReader(_RESPONSES, "image", _media_of),
+    "input_file": MediaReader(_RESPONSES, "document", _media_of),
     # Items that some frameworks put into the content as blocks.
     "reasoning": _read_item_block,
     "function_call": _read_item_block,

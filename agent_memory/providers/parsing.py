@@ -86,14 +86,15 @@ def _shared(readers: tuple[BlockReader, ...]) -> BlockReader:
 
 def _shared_text(readers: Sequence[TextReader]) -> BlockReader:
     """As :func:`_shared`, for the block that most messages are made of."""
-    everybody = frozenset(reader.form for reader in readers)
+    everybody = frozenset(chain.from_iterable(reader.forms for reader in readers))
     key = readers[0].key
 
     def read(block: Block) -> Part | None:
         forms = everybody
         if len(block) > _BARE_TEXT:
             keys = block.keys()
-            forms = frozenset(reader.form for reader in readers if not reader.foreign & keys)
+            own = (reader.forms for reader in readers if not reader.foreign & keys)
+            forms = frozenset(chain.from_iterable(own))
         if not forms:
             return None
         return Part("text", as_text(block.get(key)), raw=block, forms=forms)
