@@ -247,11 +247,12 @@ async def test_c106_a_record_that_could_not_be_synced_is_taken_back(tmp_path, mo
         assert await records.list_summaries(KEY) == [first]
 
 
-async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp_path):
-    """The error says whose lock it is; reading needs none."""
+@pytest.mark.parametrize("kind", [fcntl.LOCK_EX, fcntl.LOCK_SH])
+async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp_path, kind):
+    """The error says whose lock it is; a save shares it with nobody, reading needs none."""
     await saved(tmp_path, [user("hello")])
     with log_of(tmp_path).open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(held, kind)
         async with FileChatStorage(tmp_path, lock_timeout=0.01) as storage:
             with pytest.raises(StorageUnavailableError, match="is held by another process"):
                 await storage.save_chat_message(*IDS, user("more"))
