@@ -1,7 +1,7 @@
 """Chat storage for AI agents: every raw message kept, a short view for the model.
 
 What most programs import first is here; every other public name has one home:
-``agent_memory.errors``, ``.messages``, ``.records``, ``.events``, ``.storage``, ``.summarizing``,
+``agent_memory.errors``, ``.messages``, ``.log``, ``.events``, ``.storage``, ``.summarizing``,
 ``.summarizers``, ``.models``, ``.providers``, ``.conversation``, ``.tokens``, ``.turns``,
 ``.attribution``, ``.fitting``, ``.explaining``, ``.adapters``, ``.audit`` and ``.testing``.
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
         StorageUnavailableError,
         SummarizerError,
     )
-    from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole, Usage
+    from agent_memory.keys import ChatKey
+    from agent_memory.log import ChatInfo, LogSlice, Note, SummaryRecord
+    from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
     from agent_memory.models import ChatModel, OpenAIChatModel
     from agent_memory.providers import Provider
-    from agent_memory.records import ChatInfo, LogSlice, Note, SummaryRecord
     from agent_memory.storage import (
         ChatStorage,
         DynamoDbChatStorage,
@@ -101,7 +102,7 @@ _MODULES = {
     "agent_memory.messages": ("ChatKey", "ConversationMessage", "ParticipantRole", "Usage"),
     "agent_memory.models": ("ChatModel", "OpenAIChatModel"),
     "agent_memory.providers": ("Provider",),
-    "agent_memory.records": ("ChatInfo", "LogSlice", "Note", "SummaryRecord"),
+    "agent_memory.log": ("ChatInfo", "LogSlice", "Note", "SummaryRecord"),
     "agent_memory.storage": (
         "ChatStorage",
         "DynamoDbChatStorage",
@@ -147,7 +148,7 @@ _MOVED = {
     "agent_memory.explaining": ("Explanation",),
     "agent_memory.fitting": ("fit_to_tokens",),
     "agent_memory.models": ("Completion",),
-    "agent_memory.records": ("Covered",),
+    "agent_memory.log": ("Covered",),
     "agent_memory.storage": ("SummaryStore",),
     "agent_memory.tokens": ("HeuristicTokenCounter", "TiktokenCounter", "TokenCounter"),
     "agent_memory.turns": ("split_recent",),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import SummaryRecord
+from agent_memory.keys import ChatKey
+from agent_memory.log import SummaryRecord
+from agent_memory.messages import ConversationMessage
 
 __all__ = [
     "Activated",
@@ -68,7 +69,7 @@ class Compacted(Event):
 
 @attrs.frozen(kw_only=True)
 class CompactionFailed(Event):
-    """The summarizer failed, or what it returned is no usable summary. The view is unchanged.
+    """The summarizer failed, or returned something unusable. The view is unchanged.
 
     Args:
         error: why.
@@ -85,12 +86,12 @@ class CompactionFailed(Event):
 
 @attrs.frozen(kw_only=True)
 class CompactionSkipped(Event):
-    """There was nothing to gain, or the chat changed meanwhile. The view is unchanged.
+    """There was nothing to gain, or the chat changed in between. The view is unchanged.
 
     Args:
         reason: ``"nothing_to_gain"``, ``"not_yet"`` (the summarizer said so), ``"vetoed"``,
             ``"refused"`` (it summarized the run still being written), or ``"superseded"`` (the
-            chat was deleted, trimmed or summarized by another meanwhile).
+            chat was deleted, trimmed or summarized by another worker).
         messages: messages in the view, head excluded.
         retry_after: new messages to wait for before the next attempt.
         duration: seconds, the summarizer's time included.
@@ -104,7 +105,7 @@ class CompactionSkipped(Event):
 
 @attrs.frozen(kw_only=True)
 class Evicted(Event):
-    """The chat's buffer gave way to others; the next fetch makes it anew.
+    """The chat's buffer was evicted, as the least recently used; the next fetch rebuilds it.
 
     Args:
         messages: how many messages the view had, its head excluded.

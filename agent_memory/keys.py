@@ -105,7 +105,7 @@ class ChatKey:
     Each is 1 to 255 UTF-8 bytes, any characters but NUL and lone surrogates.
 
     Raises:
-        InvalidRequestError: an id is none.
+        InvalidRequestError: an id is invalid.
     """
 
     user_id: str = attrs.field(validator=id_field)
@@ -120,7 +120,7 @@ def chat_key(user_id: str, session_id: str, agent_id: str) -> ChatKey:
     """Return the key of a chat; the most recently used ones are not checked again.
 
     Raises:
-        InvalidRequestError: an id is none.
+        InvalidRequestError: an id is invalid.
     """
     try:
         return _known_key(user_id, session_id, agent_id)

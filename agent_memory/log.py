@@ -31,7 +31,7 @@ def _data(value: object) -> Mapping[str, Any]:
 
 @attrs.frozen
 class Note:
-    """An entry of the log that is no message: never given to a model, never fetched.
+    """An entry of the log that is not a message: never given to a model, never fetched.
 
     Args:
         kind: what it says. ``"retracted"`` (message ids that a view no longer shows), ``"run"``

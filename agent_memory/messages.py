@@ -46,7 +46,7 @@ class Usage:
     Usages add up with ``+``.
 
     Raises:
-        InvalidRequestError: a figure is no int or negative.
+        InvalidRequestError: a figure is not an int, or negative.
     """
 
     input_tokens: int = attrs.field(default=0, validator=count_field)
@@ -86,7 +86,7 @@ def utc_timestamp(value: object) -> datetime:
     """Return an aware datetime in UTC.
 
     Raises:
-        InvalidRequestError: it is no datetime, or has no time zone.
+        InvalidRequestError: it is not a datetime, or has no time zone.
     """
     if not isinstance(value, datetime):
         raise InvalidRequestError(f"timestamp must be a datetime, not {type(value).__name__}")
@@ -115,7 +115,7 @@ def frozen_mapping(value: object, name: str) -> Mapping[str, Any]:
     """Return a dict frozen.
 
     Raises:
-        InvalidRequestError: it is no dict, or holds what content may not hold.
+        InvalidRequestError: it is not a dict, or holds what content may not hold.
     """
     if value is NOTHING:
         return NOTHING

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from agent_memory._version import __version__
-from agent_memory.messages import ChatKey
+from agent_memory.keys import ChatKey
 
 
 def is_traced() -> bool:

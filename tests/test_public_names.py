@@ -54,7 +54,7 @@ MOVED = {
     "Explanation": "agent_memory.explaining",
     "fit_to_tokens": "agent_memory.fitting",
     "Completion": "agent_memory.models",
-    "Covered": "agent_memory.records",
+    "Covered": "agent_memory.log",
     "SummaryStore": "agent_memory.storage",
     **dict.fromkeys(
         ("HeuristicTokenCounter", "TiktokenCounter", "TokenCounter"), "agent_memory.tokens"

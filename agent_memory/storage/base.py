@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, final
 
-from agent_memory.keys import chat_key, check_id
-from agent_memory.log import Retraction
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import ChatInfo, Entry, LogSlice, Note
+from agent_memory.keys import ChatKey, chat_key, check_id
+from agent_memory.log import ChatInfo, Entry, LogSlice, Note, Retraction
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage._engine.handoff import run_uncancelled
 from agent_memory.storage.hooks import StoreHooks
 from agent_memory.storage.merging import merge_chats, merge_streams
@@ -85,7 +84,7 @@ class ChatStorage(StoreHooks):
                 when this storage is given to it without the adapter.
 
         Raises:
-            InvalidRequestError: there are further arguments, or it is no message.
+            InvalidRequestError: `new_message` is not a message, or there are further arguments.
         """
         reject_further_arguments("save_chat_message", unsupported)
         return await self.save_chat_messages(user_id, session_id, agent_id, [new_message])
@@ -111,7 +110,7 @@ class ChatStorage(StoreHooks):
             The messages as stored, in the order given, with `position` and `agent_id`.
 
         Raises:
-            InvalidRequestError: something is no message, or there are further arguments.
+            InvalidRequestError: an item is not a message, or there are further arguments.
             StorageConflictError: an id is known with another payload; nothing is stored.
             MessageTooLargeError: the backend cannot hold a message; nothing is stored.
             StorageUnavailableError: see its ``stored`` for whether the messages may be there.
@@ -131,7 +130,7 @@ class ChatStorage(StoreHooks):
         """Append a note to the chat's log, as idempotent as a message, and return it as stored.
 
         Raises:
-            InvalidRequestError: it is no note.
+            InvalidRequestError: it is not a note.
             StorageConflictError: its id is known with another payload.
         """
         key = chat_key(user_id, session_id, agent_id)
@@ -191,13 +190,13 @@ class ChatStorage(StoreHooks):
 
         Args:
             user_id, session_id, agent_id: which chat; an unknown one is empty.
-            max_history_size: at most so many messages, the newest; None for all.
+            max_history_size: return at most this many messages, the newest; None for all.
 
         Returns:
             A fresh list, oldest first.
 
         Raises:
-            InvalidRequestError: `max_history_size` is negative or no int.
+            InvalidRequestError: `max_history_size` is negative or not an int.
         """
         key = chat_key(user_id, session_id, agent_id)
         limit = max_history_size
@@ -226,7 +225,7 @@ class ChatStorage(StoreHooks):
         """Return the raw messages with a position above the given one, in order of saving.
 
         Raises:
-            InvalidRequestError: `position` is negative or no int.
+            InvalidRequestError: `position` is negative or not an int.
         """
         key = chat_key(user_id, session_id, agent_id)
         checked_count(position, "position")
@@ -290,8 +289,8 @@ class ChatStorage(StoreHooks):
         Args:
             user_id, session_id, agent_id: which chat; an unknown one is empty, with floor 0.
             after: only entries with a position above it, at least 0.
-            first: at most so many of these, the oldest; at least 1.
-            last: at most so many of these, the newest; at least 1, and not beside `first`.
+            first: return at most this many of these, the oldest; at least 1.
+            last: return at most this many of these, the newest; at least 1, not with `first`.
 
         Raises:
             InvalidRequestError: an argument is out of range, or both limits are given.
@@ -384,7 +383,7 @@ class ChatStorage(StoreHooks):
         """Remove all but the newest `keep` messages for good; return how many were removed.
 
         Raises:
-            InvalidRequestError: `keep` is negative or no int.
+            InvalidRequestError: `keep` is negative or not an int.
         """
         key = chat_key(user_id, session_id, agent_id)
         checked_count(keep, "keep")
@@ -411,7 +410,7 @@ class ChatStorage(StoreHooks):
         """Remove every chat of a user, or of one session; return how many messages went.
 
         Raises:
-            InvalidRequestError: `user_id` is none; there is no call that removes everybody's.
+            InvalidRequestError: `user_id` is invalid; no call removes the chats of all users.
         """
         check_id(user_id, "user_id")
         check_scope_ids(user_id, session_id)
@@ -431,7 +430,7 @@ class ChatStorage(StoreHooks):
                 longer than any worker holds a view of a deleted chat.
 
         Raises:
-            InvalidRequestError: it is negative or no timedelta.
+            InvalidRequestError: it is negative, or not a timedelta.
         """
         checked_duration(older_than, "older_than")
         await self._ready()

@@ -17,6 +17,7 @@ import attrs
 
 from agent_memory.content import frozen_of
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import Covered, Entry, Note, SummaryRecord
 from agent_memory.messages import (
     NOTHING,
     ROLES,
@@ -24,7 +25,6 @@ from agent_memory.messages import (
     Usage,
     stored_message,
 )
-from agent_memory.records import Covered, Entry, Note, SummaryRecord
 
 VERSION: Final = 1
 """The version of the form. A reader refuses anything newer than it knows."""
@@ -46,7 +46,7 @@ def decode_entry(text: str | bytes, position: int, agent_id: str, *, location: s
     """Return the entry that :func:`encode_entry` wrote.
 
     Raises:
-        CorruptedRecordError: the text is none, or was written by a newer version.
+        CorruptedRecordError: the text is not an entry, or was written by a newer version.
     """
     plain = decode_plain(text, position, agent_id)
     if plain is not None:
@@ -104,7 +104,7 @@ def decode_record(text: str | bytes, agent_id: str, *, location: str = "") -> Su
     """Return the record that :func:`encode_record` wrote.
 
     Raises:
-        CorruptedRecordError: the text is none, or was written by a newer version.
+        CorruptedRecordError: the text is not a record, or was written by a newer version.
     """
     fields = parse(text, location=location)
     try:
@@ -138,7 +138,7 @@ def parse(text: str | bytes, *, location: str = "") -> dict[str, Any]:
     """Return the JSON object in `text`, tags resolved, its version checked.
 
     Raises:
-        CorruptedRecordError: it is none, or was written by a newer version.
+        CorruptedRecordError: it is not one, or was written by a newer version.
     """
     try:
         if isinstance(text, bytes):

@@ -50,8 +50,8 @@ class StoreHooks(Lifecycle, ABC):
         Args:
             key: which chat; an unknown one is empty, with floor 0.
             after: only entries with a position above it.
-            first: at most so many of these, the oldest (at least 1).
-            last: at most so many of these, the newest (at least 1); never with `first`.
+            first: return at most this many of these, the oldest (at least 1).
+            last: return at most this many of these, the newest (at least 1); never with `first`.
         """
 
     @abstractmethod

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.keys import check_id
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Entry, Note, is_corrupted, same_payload
+from agent_memory.keys import ChatKey, check_id
+from agent_memory.log import Entry, Note, is_corrupted, same_payload
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.validation import checked_count
 
@@ -22,7 +22,7 @@ def checked_messages(messages: object) -> list[ConversationMessage]:
     """Return a batch as a list.
 
     Raises:
-        InvalidRequestError: it is no iterable of messages.
+        InvalidRequestError: it is not an iterable of messages.
     """
     if isinstance(messages, ConversationMessage):
         raise InvalidRequestError(
@@ -46,7 +46,7 @@ def checked_entries(entries: object) -> list[Entry]:
     """Return a batch of messages and notes as a list.
 
     Raises:
-        InvalidRequestError: it is no iterable of them, or holds a note that only stores make.
+        InvalidRequestError: it is not an iterable of them, or holds a note that only stores make.
     """
     if isinstance(entries, ConversationMessage | Note):
         raise InvalidRequestError("append takes a list of messages and notes; put it into a list")
@@ -70,7 +70,7 @@ def checked_ids(ids: object, name: str) -> frozenset[str]:
     """Return ids of messages, at least one.
 
     Raises:
-        InvalidRequestError: there is none, or one is invalid, or they are no iterable of ids.
+        InvalidRequestError: they are not an iterable of ids, none is given, or one is invalid.
     """
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise InvalidRequestError(f"{name} must be a list of ids, not {type(ids).__name__}")
@@ -99,7 +99,7 @@ def reject_further_arguments(method: str, arguments: Sequence[object]) -> None:
     """Refuse positional arguments that only agent-squad's storages take.
 
     Raises:
-        InvalidRequestError: there are some.
+        InvalidRequestError: any are given.
     """
     if arguments:
         raise InvalidRequestError(
@@ -123,7 +123,7 @@ def checked_note(note: object) -> Note:
     """Return a note that may be written.
 
     Raises:
-        InvalidRequestError: it is no note, or of a kind that only stores make.
+        InvalidRequestError: it is not a note, or of a kind that only stores make.
     """
     if not isinstance(note, Note):
         raise InvalidRequestError(f"note must be a Note, not {type(note).__name__}")
@@ -152,7 +152,7 @@ def check_scope_ids(user_id: object, session_id: object) -> None:
     """Check the optional ids of a listing or deletion.
 
     Raises:
-        InvalidRequestError: one is no id, or a session is given without its user.
+        InvalidRequestError: one is invalid, or a session is given without its user.
     """
     if user_id is not None:
         check_id(user_id, "user_id")
@@ -166,7 +166,7 @@ def check_session(user_id: object, session_id: object) -> None:
     """Check the ids that name one session: None would reach everybody's.
 
     Raises:
-        InvalidRequestError: one is no id.
+        InvalidRequestError: one is invalid.
     """
     check_id(user_id, "user_id")
     check_id(session_id, "session_id")

@@ -8,10 +8,9 @@ from typing import Final, TypeAlias
 import attrs
 
 from agent_memory.errors import StorageConflictError
-from agent_memory.keys import new_id
-from agent_memory.log import Retraction, retraction_of
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Entry, LogSlice, Note
+from agent_memory.keys import ChatKey, new_id
+from agent_memory.log import Entry, LogSlice, Note, Retraction, retraction_of
+from agent_memory.messages import ConversationMessage
 
 _Read: TypeAlias = Callable[..., Awaitable[LogSlice]]
 _Save: TypeAlias = Callable[[ChatKey, Sequence[Entry]], Awaitable[LogSlice]]

@@ -10,8 +10,8 @@ from typing import Final, Protocol, TypeAlias
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
-from agent_memory.messages import ChatKey
-from agent_memory.records import SummaryRecord
+from agent_memory.keys import ChatKey
+from agent_memory.log import SummaryRecord
 
 _log: Final = logging.getLogger(__name__)
 

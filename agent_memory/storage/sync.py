@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
+from agent_memory.log import ChatInfo, Entry, LogSlice, Note
 from agent_memory.messages import ConversationMessage
-from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage._engine.background_loop import BackgroundLoop
 from agent_memory.storage.base import ChatStorage
 
@@ -28,8 +28,8 @@ class SyncChatStorage:
     """Every method of :class:`~agent_memory.ChatStorage`, blocking: scripts, Flask, Django.
 
     The store works on one private daemon thread; any number of threads may call at once. Called
-    from within a running event loop it works too, but blocks that loop's thread meanwhile (said
-    once in the log): there, use the store itself.
+    from within a running event loop it works too, but blocks that loop's thread (logged
+    once): there, use the store itself.
 
     Methods take the arguments, return the results and raise the errors of the async ones;
     iterations are plain iterators. Anything else of the store goes through :meth:`run`.
@@ -38,7 +38,7 @@ class SyncChatStorage:
         storage: any store; :meth:`close` closes it.
 
     Raises:
-        InvalidRequestError: `storage` is no ``ChatStorage``.
+        InvalidRequestError: `storage` is not a ``ChatStorage``.
     """
 
     def __init__(self, storage: ChatStorage) -> None:

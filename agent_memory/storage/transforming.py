@@ -9,8 +9,9 @@ from typing import TypeAlias, cast
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Entry, LogSlice, Note, SummaryRecord, same_payload
+from agent_memory.keys import ChatKey
+from agent_memory.log import Entry, LogSlice, Note, SummaryRecord, same_payload
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summaries import SummaryStore
 from agent_memory.storage.wrapper import WrapperChatStorage
@@ -54,7 +55,7 @@ class TransformingChatStorage(WrapperChatStorage):
     `on_save` must give the same result for the same message.
 
     Raises:
-        InvalidRequestError: a function is none, or returned something that is no message.
+        InvalidRequestError: an argument is not a function, or a function returned something else.
     """
 
     def __init__(

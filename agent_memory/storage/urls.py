@@ -43,12 +43,12 @@ def open_storage(url: str, *, create: bool = True) -> ChatStorage:
             - ``dynamodb://table?region=…&endpoint=…``, and of the options ``create_table=true``,
               ``ttl_attribute=…``, ``ttl_seconds=…``; credentials come from the environment;
             - ``memory:``, which is gone with the process.
-        create: whether a database file, its tables or a directory is made where there is none;
+        create: whether a database file, its tables or a directory is created if it does not exist;
             for those who only look, a missing one is a mistake.
 
     Raises:
         StorageError: there is no such file or directory, and `create` is False. (Missing
-            tables are told at the first use.)
+            tables are reported at the first use.)
         InvalidRequestError: the URL names no store; the text says what to write instead, and
             never shows a password.
         MissingDependencyError: the store needs an extra that is not installed.
@@ -76,7 +76,7 @@ def without_secrets(url: str) -> str:
 
     It rather hides too much: what lies between a colon and the last ``@`` goes, so that a
     password with special characters that should have been encoded is hidden as well; so does
-    what stands where a port should be and is none. A URL of any kind may be given, also a kind
+    what stands in place of a port and is not one. A URL of any kind may be given, also a kind
     that does not exist, or none.
     """
     found = _BEGINNING.match(url)

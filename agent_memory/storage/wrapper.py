@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import ChatInfo, Entry, LogSlice
+from agent_memory.keys import ChatKey
+from agent_memory.log import ChatInfo, Entry, LogSlice
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.summaries import SummaryStore
 
@@ -23,7 +24,7 @@ class WrapperChatStorage(ChatStorage):
         close_inner: whether :meth:`aclose` closes the inner store too.
 
     Raises:
-        InvalidRequestError: `storage` is no ``ChatStorage``.
+        InvalidRequestError: `storage` is not a ``ChatStorage``.
     """
 
     def __init__(self, storage: ChatStorage, *, close_inner: bool = True) -> None:
@@ -42,7 +43,7 @@ class WrapperChatStorage(ChatStorage):
 
     @property
     def _inner_append_is_cancel_safe(self) -> bool:
-        """What a wrapper whose append waits for nothing but the inner one may say of its own."""
+        """The inner store's flag; right for a wrapper whose append awaits nothing else."""
         return self._inner._append_is_cancel_safe
 
     @property

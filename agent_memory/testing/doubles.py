@@ -10,8 +10,9 @@ from typing import Literal, TypeAlias
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageUnavailableError
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.keys import ChatKey
+from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summaries import SummaryStore
 from agent_memory.storage.wrapper import WrapperChatStorage

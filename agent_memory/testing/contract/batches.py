@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError
+from agent_memory.log import Note
 from agent_memory.messages import ConversationMessage
-from agent_memory.records import Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     ContractBase,

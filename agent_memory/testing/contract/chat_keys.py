@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ChatKey
+from agent_memory.keys import ChatKey
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     ContractBase,

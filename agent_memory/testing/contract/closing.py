@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from agent_memory.errors import StorageClosedError
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Note
+from agent_memory.keys import ChatKey
+from agent_memory.log import Note
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     KEY,

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.keys import ChatKey
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     ContractBase,

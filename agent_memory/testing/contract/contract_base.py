@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 import pytest
 import pytest_asyncio
 
-from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Covered, SummaryRecord
+from agent_memory.keys import ChatKey
+from agent_memory.log import Covered, SummaryRecord
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summaries import SummaryStore
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_memory.errors import MessageTooLargeError
-from agent_memory.keys import new_id
-from agent_memory.messages import ChatKey, ConversationMessage, Usage
+from agent_memory.keys import ChatKey, new_id
+from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     ContractBase,

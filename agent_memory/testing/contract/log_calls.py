@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError
-from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note
+from agent_memory.keys import ChatKey
+from agent_memory.log import Entry, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     ContractBase,

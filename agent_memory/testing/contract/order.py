@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.messages import ChatKey
-from agent_memory.records import Note
+from agent_memory.keys import ChatKey
+from agent_memory.log import Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.testing.contract.contract_base import (
     ContractBase,

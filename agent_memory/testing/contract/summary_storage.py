@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_memory.keys import new_id
-from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.records import Covered
+from agent_memory.keys import ChatKey, new_id
+from agent_memory.log import Covered
+from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.summaries import SummaryStore
 from agent_memory.testing.contract.contract_base import (
