@@ -43,7 +43,7 @@ def attribute_senders(
 
     Args:
         messages: as ``fetch_all_chats`` gives them: with their `agent_id`.
-        agent_id: who will see them.
+        agent_id: the agent that will see them.
         names: what the agents are called; by default by their ids.
     """
     seen = (_as_seen(message, agent_id, names or {}) for message in messages)

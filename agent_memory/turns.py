@@ -56,7 +56,7 @@ def group(messages: Sequence[ConversationMessage]) -> list[Group]:
     A group that is not open stays as it is when the history goes on, with three exceptions, in
     which groups join: a late result of one of its calls comes, a stray result comes right after
     it, or it is the last one, holds reasoning, and the assistant goes on (of a reply that comes
-    item by item, as OpenAI's Responses do, nothing tells which item is its last). Groups never
+    item by item, as OpenAI's Responses do, no item says that it is the last). Groups never
     part.
     """
     scan = ExchangeScan(messages)

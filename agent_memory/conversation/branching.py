@@ -19,7 +19,7 @@ from agent_memory.turns import runs
 _log = logging.getLogger(__name__)
 
 FORK: Final = "fork"
-"""The kind of the note that tells where a fork comes from."""
+"""The kind of the note that names the origin of a fork."""
 
 
 async def fork(
@@ -69,7 +69,7 @@ async def _carry_summary(
 ) -> None:
     """Give the fork the newest summary that stands for nothing beyond what was copied.
 
-    Without it nothing is wrong: the fork would be summarized anew.
+    Without it nothing is wrong: the fork would be summarized again.
     """
     summaries = storage.summaries()
     if summaries is None:

@@ -39,7 +39,7 @@ class ContextSize:
         """Take over what a provider reported: its prompt and reply are the context now.
 
         Returns:
-            Whether it told anything. No prompt is empty: where it says so, as providers do whose
+            Whether it counts. No prompt is empty: where a report says so, as of providers whose
             stream ends without usage, the estimates stay, and the reply is estimated too.
         """
         self._has_no_report = not usage.input_tokens
@@ -76,7 +76,7 @@ class ContextSize:
         left = max(tokens + record.tokens_after - record.tokens_before, least)
         self._since += left - tokens
 
-    def start_anew(self, messages: Iterable[ConversationMessage]) -> None:
+    def start_over(self, messages: Iterable[ConversationMessage]) -> None:
         """Estimate everything: what was reported is not in the context any more."""
         self._start(0)
         self.add(messages)

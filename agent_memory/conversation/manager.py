@@ -119,7 +119,7 @@ class ConversationManager:
 
     @property
     def storage(self) -> ChatStorage:
-        """The store; closing it is up to who made it."""
+        """The store; closing it is up to the caller."""
         return self._storage
 
     # ---------------------------------------------------------------------------------- runs
@@ -145,7 +145,7 @@ class ConversationManager:
             fork_session_id: the session id of the fork; by default a new id.
 
         Raises:
-            InvalidRequestError: an id is none, or the thread has no run `after_run_id`.
+            InvalidRequestError: an id is invalid, or the thread has no run `after_run_id`.
         """
         key = ChatKey(user_id, session_id, agent_id)
         run_id = new_id() if run_id is None else check_id(run_id, "run_id")
@@ -231,7 +231,7 @@ class ConversationManager:
         """Return the threads, of one user or of all, the most recently written first.
 
         Args:
-            user_id: whose; None for everybody's.
+            user_id: the user; None for all users.
             limit: at most so many; None for all.
 
         Raises:

@@ -81,7 +81,7 @@ class RunLog:
         Raises:
             StorageError: it could not be stored; calling again is safe.
         """
-        async with self._lock:  # in the order in which it was added, whoever stores
+        async with self._lock:  # in the order in which it was added, whichever task stores
             if make_note is not None:
                 self._append_note(make_note)
             entries: list[Entry] = [*self.pending, *self._notes]
@@ -116,7 +116,7 @@ class RunLog:
         if self._counts is None or view is None:
             return
         if self._buffer.generation != self._generation or view.covered_through > self._counted:
-            self._counts = None  # it was made anew, without what lies between
+            self._counts = None  # it was loaded again, without what lies between
             return
         new = list(takewhile(lambda m: (m.position or 0) > self._counted, reversed(view.tail)))
         self._counts = self._counts.plus(reversed(new))
@@ -263,7 +263,7 @@ class ConversationRun:
         """Take over what the provider reported for a request of this run.
 
         It is billed, and the context now holds its prompt and its reply: add the reply with
-        ``measured=True``. A report without input tokens tells nothing of the context, whose
+        ``measured=True``. A report without input tokens says nothing about the context; its
         estimate then stays.
 
         Raises:
@@ -320,7 +320,7 @@ class ConversationRun:
         return await self._compactor.summarize_run(self._buffer, context)
 
     async def _take_over(self) -> None:
-        """Show the summary that another run of the thread has made meanwhile."""
+        """Show the summary that another run of the thread has made since."""
         installed = self._buffer.attempts.record_id
         if installed in (None, self._record_id):
             return
@@ -341,7 +341,7 @@ class ConversationRun:
         as_it_is = view.floor, self._buffer.generation
         if as_it_is != self._counted_as:  # something was removed, or retracted
             shown = (*view.head, *view.summary, *view.tail)
-            self._context.start_anew([*shown, *self._log.pending])
+            self._context.start_over([*shown, *self._log.pending])
             self._counted_as, self._counted = as_it_is, view.last
         for message in reversed(view.tail):
             if (message.position or 0) <= self._counted:

@@ -113,14 +113,14 @@ def newest_note(entries: Sequence[Entry]) -> tuple[int, RunNote] | None:
 
 
 def counts_since_note(entries: Sequence[Entry], floor: int) -> ThreadCounts | None:
-    """Count a thread from the newest note on that tells, without reading what lies before it.
+    """Count a thread from the newest note with counts on, without reading what lies before it.
 
     Args:
         entries: the newest entries, in order.
         floor: the chat's floor now.
 
     Returns:
-        None if no note among them tells.
+        None if no note among them has counts.
     """
     for index in range(len(entries) - 1, -1, -1):
         note = read_note(entries[index])

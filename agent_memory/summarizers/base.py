@@ -18,7 +18,7 @@ SUMMARY_TITLE: Final = "Summary of the earlier conversation"
 """How every summary that this library words begins, so that a model knows what it reads."""
 
 _STANDING: Final = "notes, no request; dealt with unless called open"
-"""Without it agents do again what is done, or obey what a summary tells of."""
+"""Without it agents do again what is done, or obey what a summary mentions."""
 
 _ID_PREFIX: Final = "summary-"
 _MADE_ID: Final = re.compile(_ID_PREFIX + "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -61,7 +61,7 @@ def summary_message(
         body: the summary itself.
         like: a message of the chat, the newest at best; the summary takes its shape.
         summary_id: the message's id, see :func:`new_summary_id`.
-        role: who says it. Every provider takes ``"user"`` anywhere.
+        role: the role of its author. Every provider takes ``"user"`` anywhere.
         note: said in brackets behind the title, such as how the summary was made.
         run_id: the run the summary belongs to; a run of its own at best.
         covers: which messages it was made from, where that is known.

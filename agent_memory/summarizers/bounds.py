@@ -1,4 +1,4 @@
-"""How much of a history a summarizer may keep, as whoever holds the summarizer says."""
+"""How much of a history a summarizer may keep, as the holder of the summarizer decides."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _ERROR: Final = 0.8
 
 
 class ExtractiveSummarizer:
-    """Picks the sentences that seem to tell most, and leaves out the rest. No model.
+    """Picks the most informative sentences, and leaves out the rest. No model.
 
     **It is no substitute for a model.** It understands nothing: it neither joins facts nor
     notices that one replaces another, and what it leaves out is gone from the view (never from
@@ -115,7 +115,7 @@ class ExtractiveSummarizer:
 
         Args:
             messages: the history, oldest first.
-            context_tokens: not looked at; whoever asks has decided that it is time.
+            context_tokens: ignored; the caller has decided that it is time.
             bounds: from a wrapper or manager, which keeps the chat's instructions itself;
                 `keep_count` holds all the same.
         """
@@ -168,7 +168,7 @@ def _sentences(messages: Sequence[ConversationMessage]) -> Iterator[Sentence]:
 
 
 def _told_before(body: str) -> Iterator[Sentence]:
-    """Read a former summary's sentences, whoever made it."""
+    """Read the sentences of an earlier summary, by any summarizer."""
     for line in body.splitlines():
         known = _LINE.match(line)
         if known:

@@ -1,4 +1,4 @@
-"""One summary from a conversation of any length, with a model whose window is bounded."""
+"""One summary of a conversation of any length, from a model with a bounded window."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Folding:
     """Asks a model to summarize a conversation, in as many pieces as its window takes.
 
     Args:
-        model: who is asked.
+        model: the model to ask.
         parameters: go with each request.
         max_input_tokens: the longest request.
         max_summary_tokens: the longest summary.

@@ -179,11 +179,11 @@ class LLMSummarizer:
         Args:
             messages: the history, oldest first, an earlier summary included.
             context_tokens: how full the model's context is, in tokens.
-            bounds: how much may be kept, from whoever has decided that it is time; None where
-                this summarizer decides alone.
+            bounds: how much may be kept, from a caller that has decided that it is time; None
+                where this summarizer decides alone.
 
         Raises:
-            ModelError: the model gave no usable answer; ``usage`` tells what that cost.
+            ModelError: the model gave no usable answer; ``usage`` is what that cost.
         """
         if bounds is None and context_tokens <= self.token_threshold:
             return None

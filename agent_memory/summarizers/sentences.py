@@ -1,4 +1,4 @@
-"""The sentences of a text, and which of them tell most: no dictionary, any language."""
+"""The sentences of a text, and the most informative of them: no dictionary, any language."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sentence:
     """A sentence of a conversation.
 
     Args:
-        speaker: whose it is, as it is shown.
+        speaker: its speaker, as shown.
         text: the sentence, on one line.
         weight: how much it counts beside others, 1 being usual.
     """
@@ -98,7 +98,7 @@ def clip(text: str, max_chars: int) -> str:
     if len(text) <= max_chars:
         return text
     room = max(max_chars - 3, 1)
-    # The beginning tells what it is about: it gets two thirds.
+    # The beginning says what it is about: it gets two thirds.
     return " ".join(cut_middle(text, room, " … ", head=room * 2 // 3).split())
 
 
@@ -119,7 +119,7 @@ def terms_of(sentence: str) -> list[str]:
 
 
 def choose(sentences: Sequence[Sentence], max_sentences: int, max_chars: int) -> list[Sentence]:
-    """Return the sentences that tell most, in the order given.
+    """Return the most informative sentences, in the order given.
 
     A greedy choice: the best first, and what it told counts less in all others, so that a
     fact repeated ten times is chosen once. Linear in the length of the text.
@@ -145,7 +145,7 @@ def choose(sentences: Sequence[Sentence], max_sentences: int, max_chars: int) ->
     while heap and max_sentences:
         _, at = heapq.heappop(heap)
         score = scores[at] * _news(terms[at], told, worth)
-        if heap and score < -heap[0][0]:  # what has been told meanwhile makes another one better
+        if heap and score < -heap[0][0]:  # what was picked since makes another one better
             heapq.heappush(heap, (-score, at))
             continue
         told.update(terms[at])
@@ -167,6 +167,6 @@ def _score(sentence: Sentence, terms: frozenset[str], worth: dict[str, float]) -
 
 
 def _news(terms: frozenset[str], told: Counter[str], worth: dict[str, float]) -> float:
-    """How much of what a sentence tells has not been told, from 0 to 1."""
+    """How much of a sentence is new, from 0 to 1."""
     fresh = sum(worth[term] * _REPEATED ** told[term] for term in terms)
     return fresh / (sum(worth[term] for term in terms) or 1.0)

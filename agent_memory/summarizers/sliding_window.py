@@ -1,4 +1,4 @@
-"""The simplest summarizer: forget what is old, tell nothing of it."""
+"""The simplest summarizer: keep the newest messages, drop the rest without a summary."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SlidingWindowSummarizer:
 
         Args:
             messages: the history, oldest first.
-            context_tokens: not looked at; whoever asks has decided that it is time.
+            context_tokens: ignored; the caller has decided that it is time.
             bounds: how much may be kept; None for `keep_count` runs, however long they are.
         """
         cut = runs_cut(messages, self.keep_count)

@@ -50,7 +50,7 @@ class Attempts:
         self.calls = tuple(call for call in self.calls if not call.done())
 
     def end(self, task: SharedTask[Exception], error: Exception | None = None) -> None:
-        """End an attempt, and wake those who wait for it."""
+        """End an attempt, and wake its waiters."""
         if self.task is task:
             self.task = None
         task.finish(error)
@@ -147,7 +147,7 @@ class Buffer:
     def retract(self) -> None:
         """Drop the view, which shows what was retracted, directly or in a summary."""
         self.reset()
-        self.attempted = False  # without its summary it may be long: who fetches waits for one
+        self.attempted = False  # without its summary it may be long: the next fetch waits for one
 
     def mark_stale(self) -> None:
         """Have the log read before the view is shown again: a save's answer was lost."""
@@ -237,7 +237,7 @@ class Buffers:
 
     @contextmanager
     def peek(self, key: ChatKey, most: int) -> Generator[Peek]:
-        """Begin a read of a chat, which becomes outdated when we change the chat meanwhile."""
+        """Begin a read of a chat, which becomes outdated when we change the chat during it."""
         peek = Peek(most)
         with self.lock:
             self._peeks.setdefault(key, []).append(peek)

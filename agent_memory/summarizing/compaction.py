@@ -80,7 +80,7 @@ class Snapshot:
             beginning are its leading ones.
         max_head_tokens: pins that do not fit any more become ordinary, the oldest first; None
             for no limit.
-        count: tells the tokens of a message.
+        count: counts the tokens of a message.
     """
 
     head: tuple[ConversationMessage, ...]
@@ -211,7 +211,7 @@ class Snapshot:
             keep_at_least: keep so many of the newest messages, even if the answer does not.
             run: the run in progress, whose question stays, answered or not.
             keep_turn: whether that of the newest turn stays, where tools are called in it and
-                no run is in progress: what seems an answer may only tell what is called next.
+                no run is in progress: what seems an answer may only announce the next call.
             may_be_empty: whether no message at all means that everything else is left out.
 
         The longest suffix of the history that ends the answer is *kept*, widened to whole

@@ -46,7 +46,7 @@ class Compactor:
     Args:
         storage: its summary store keeps the records.
         loader: reads a view again when another worker's summary is adopted.
-        buffers: whose lock guards what is changed; it is never held while anything is awaited.
+        buffers: their lock guards every change; it is never held while anything is awaited.
         summarizer: what is asked for summaries.
         options: when, and within which bounds.
         counter: counts tokens.
@@ -75,7 +75,7 @@ class Compactor:
     def start_if_due(self, buffer: Buffer) -> SharedTask[Exception] | None:
         """Start a compaction in a task of its own and return it; None if none is due.
 
-        The task outlives whoever waits for it: a caller's cancellation does not end it.
+        The task outlives its waiters: a caller's cancellation does not end it.
         """
         with self._buffers.lock:
             reason = self._due(buffer)
@@ -337,7 +337,7 @@ class Compactor:
         """Store the record, then replace the prefix of the view that it was made from.
 
         Returns:
-            What happened; None when the chat was deleted, trimmed or read again meanwhile, or
+            What happened; None when the chat was deleted, trimmed or read again since, or
             when another attempt took the place of this one.
         """
         record, view = draft.record, request.view
@@ -415,7 +415,7 @@ class Compactor:
 
 
 def stored_but(error: Exception) -> SummarizerError:
-    """The error of a save whose message is stored and whose summary failed."""
+    """Return the error for a save that stored its message but failed to summarize."""
     text = f"the messages are stored, but not summarized: {error}"
     try:
         return type(error)(text) if isinstance(error, SummarizerError) else SummarizerError(text)
@@ -441,7 +441,7 @@ async def _call(name: str, function: Callable[[A], object], argument: A) -> obje
     try:
         result = function(argument)
         return await result if inspect.isawaitable(result) else result
-    except Exception:  # noqa: BLE001  foreign code; a chat never fails for who watches it
+    except Exception:  # noqa: BLE001  foreign code; an observer must not break a chat
         _log.exception("%s failed at %s", name, type(argument).__name__)
         return None
 

@@ -1,4 +1,4 @@
-"""How much a chat has to grow before its summarizer is asked again, and who is told of it."""
+"""How much a chat has to grow before its summarizer is asked again: :class:`Cooldown`."""
 
 from __future__ import annotations
 

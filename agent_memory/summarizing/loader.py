@@ -1,7 +1,7 @@
 """Bringing a buffer's view up to what the log holds.
 
 One way serves the first fetch, restarts, gaps, lost answers and other writers: read from the
-newest entry known, compare its id and the floor, take the rest or start anew.
+newest entry known, compare its id and the floor, take the rest or start over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ViewLoader:
     Args:
         storage: the store.
         lock: guards what is changed; it is never held while the store works.
-        count: tells the tokens of a message, where the trigger needs them.
+        count: counts the tokens of a message; None where the trigger needs none.
         present: changes what the views show, or None.
     """
 
@@ -64,7 +64,7 @@ class ViewLoader:
         """Return the buffer's view, showing everything that is known to be stored.
 
         Args:
-            buffer: whose view.
+            buffer: holds the view.
             check: ask the log even if nothing is known to be missing, for other writers' sake.
             peek: what has been seen of the chat just now, to spare another read.
         """
@@ -83,7 +83,7 @@ class ViewLoader:
         with self._lock:
             if buffer.view is not view:
                 return False
-            buffer.stale = False  # before the read: what goes wrong meanwhile sets it again
+            buffer.stale = False  # before the read: a failure during the read sets it again
             last, last_id, acknowledged = view.last, view.last_id, buffer.acknowledged_to
         try:
             log = await self._read(buffer.key, after=max(last - 1, view.floor))
@@ -109,7 +109,7 @@ class ViewLoader:
             return False
 
     async def _load(self, buffer: Buffer, peek: Peek | None) -> bool:
-        """Make the view anew; those who come meanwhile wait for the same read.
+        """Load the view; concurrent callers wait for the same read.
 
         Returns:
             Whether it was this call's own read.
@@ -181,7 +181,7 @@ class ViewLoader:
         return await self._storage.read_log(*ids, after=after, last=last)
 
     async def adopt_newer(self, buffer: Buffer, view: ChatView) -> ChatView:
-        """Return the view of a summary that another worker made meanwhile; else the same view."""
+        """Return the view of a newer summary by another worker, or else the same view."""
         record = await self.newest_record(buffer.key)
         if (
             record is None

@@ -187,7 +187,7 @@ class SummarizingOptions:
         provider = self.provider
         if provider is None:
             return None
-        from agent_memory.providers import repair  # noqa: PLC0415  only who asks for it loads it
+        from agent_memory.providers import repair  # noqa: PLC0415  loaded only where it is used
 
         return lambda messages: repair(messages, provider)
 

@@ -225,7 +225,7 @@ class SummarizingChatStorage(WrapperChatStorage):
             if peeked is not None and self._is_short(peeked):
                 return await self._shown(peeked, limit)
             buffer, is_new = self._buffers.get_or_add(key)
-            # A buffer that somebody else added meanwhile may show less than was read here.
+            # A buffer that another fetch added during the read may show less than was read here.
             check = self._is_shared and not is_new
             view = await self._loader.current(buffer, check=check, peek=peek)
         if view.record_id is None and self._is_short(view):
@@ -240,7 +240,7 @@ class SummarizingChatStorage(WrapperChatStorage):
         return await self._shown(await self._loader.current(buffer, check=False), limit)
 
     async def _first_attempt(self, buffer: Buffer) -> None:
-        """Wait for the first compaction of a chat, together with all who fetch it meanwhile."""
+        """Wait for the first compaction of a chat; concurrent fetches wait for the same one."""
         if buffer.attempted:
             return
         # Starting comes first: it notices that the loop of an earlier one has been closed.

@@ -60,11 +60,11 @@ class SummarizerTask:
         in_thread = self._thread_result is not None and not self._thread_result.done()
         return is_over(self._task) and not in_thread
 
-    def when_done(self, tell: Callable[[], object]) -> None:
+    def when_done(self, callback: Callable[[], object]) -> None:
         """Have something called when the task has ended, in its loop."""
 
         def ended(_task: asyncio.Task[Any]) -> None:
-            tell()
+            callback()
 
         self._task.add_done_callback(ended)
 
@@ -102,7 +102,7 @@ class SummarizerTask:
 def _takes(function: Callable[..., Any], name: str) -> bool:
     try:
         return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # something built in tells nothing of its parameters
+    except (TypeError, ValueError):  # builtins have no signature
         return False
 
 
@@ -120,9 +120,9 @@ def _in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
     def run() -> None:
         try:
             result = context.run(function, *arguments)
-        except StopIteration as error:  # no future takes one: whoever waits would wait for ever
+        except StopIteration as error:  # a future rejects it, and its waiters would wait for ever
             outcome.set_exception(RuntimeError(f"the summarizer raised {error!r}"))
-        except BaseException as error:  # noqa: BLE001  passed on to who waits, whatever it is
+        except BaseException as error:  # noqa: BLE001  passed on to the waiters, whatever it is
             outcome.set_exception(error)
         else:
             outcome.set_result(result)

@@ -33,7 +33,7 @@ class ChatView:
         covered_through_id: the id of the entry there, None if nothing is covered.
         covered: what the summary stands for, None without a compaction.
         record_id: the id of the summary record it shows, None without one.
-        summarized_through: the newest position of which the summary's text may tell something.
+        summarized_through: the newest position that the summary's text may mention.
         supersedes: the id of a record that does not fit any more, and that the next one replaces.
         needs_reload: whether a message was retracted, so that the view must be loaded again.
         head: what is shown first and never summarized.
@@ -44,7 +44,7 @@ class ChatView:
 
     Args:
         floor: the chat's floor.
-        count: tells the tokens of a message, where tokens matter.
+        count: counts the tokens of a message, where tokens matter.
         present: changes what is shown, or None. For a list and its continuation it gives a list
             and its continuation.
     """
@@ -160,7 +160,7 @@ class ChatView:
     def size(self) -> int:
         """How many messages the trigger counts at most: leading system messages are none.
 
-        Pinned exchanges are still counted here; :meth:`snapshot` tells exactly.
+        Pinned exchanges are still counted here; :meth:`snapshot` is exact.
         """
         return len(self.summary) + len(self._tail) - self._leading
 
@@ -224,7 +224,7 @@ class ChatView:
         return True
 
     def _measure(self, message: ConversationMessage, estimate: int, *, believe: bool) -> None:
-        """Count a message; a report tells of everything up to it, and of a fixed part.
+        """Count a message; a report covers everything up to it, and a fixed part.
 
         The fixed part (system prompt, tool definitions) is what the smallest report exceeded
         the estimate by. It is left out, so that it alone never triggers. A report far below the
@@ -249,7 +249,7 @@ class ChatView:
 
         Args:
             max_head_tokens: pins beyond it become ordinary, the oldest first.
-            count: tells the tokens of a message, for that limit.
+            count: counts the tokens of a message, for that limit.
         """
         snapshot = Snapshot(self.head, self.summary, tuple(self._tail), self._is_fresh)
         if max_head_tokens is not None and count is not None:

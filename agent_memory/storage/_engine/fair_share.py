@@ -38,7 +38,7 @@ class FairShare:
             return
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        await turn  # who is cancelled leaves a turn unused, which the next round makes good
+        await turn  # a cancelled waiter leaves a turn unused; the next round makes up for it
 
     def _count(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._counting:

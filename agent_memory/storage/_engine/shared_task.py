@@ -1,8 +1,8 @@
 """Work begun in one event loop that tasks of any loop may wait for.
 
 A loop may be closed, or stop running, in the middle of a task: ``asyncio.run`` in a worker
-thread that ends, a program of one ``run_until_complete`` after another. Nothing tells those who
-wait in other loops, so they look themselves, once a second. This module alone asks whether a
+thread that ends, a program of one ``run_until_complete`` after another. Nothing notifies
+those that wait in other loops, so they check once a second. This module alone asks whether a
 loop still runs.
 """
 
@@ -80,7 +80,7 @@ class SharedTask(Generic[T]):
         return not self._outcome.done() and not self.is_abandoned
 
     def finish(self, result: T | None = None) -> None:
-        """End it, and wake all who wait. The first result counts."""
+        """End it, and wake all waiters. The first result counts."""
         if not self._outcome.done():
             self._outcome.set_result(result)
 
@@ -142,7 +142,7 @@ class SharedSemaphore:
         given: asyncio.Future[None] | None = None
         while True:
             with self._lock:
-                # A loop that had stopped may run again: its turn was passed over meanwhile.
+                # A loop that had stopped may run again: its turn was passed over in between.
                 if turn not in self._held and turn not in self._waiting:
                     self._waiting.append(turn)
                 self._hand_out()
@@ -159,7 +159,7 @@ class SharedSemaphore:
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give free slots to those who wait, in their order."""
+        """Give free slots to the waiting turns, in order."""
         if len(self._held) == self._count and self._waiting:
             self._held = {turn for turn in self._held if not turn.is_abandoned}
         while self._waiting and len(self._held) < self._count:
