@@ -83,6 +83,7 @@ class RunNote:
             position: where the note is.
             floor: the chat's floor now.
         """
+        # Two runs that save at once both note the place they expect: one of them is wrong.
         return self.counts if (position, floor) == (self.position, self.floor) else None
 
 

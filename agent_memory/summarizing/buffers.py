@@ -38,8 +38,10 @@ class Attempts:
     @property
     def is_busy(self) -> bool:
         """Whether a summarizer works on the chat, or is about to."""
-        flies = self.task is not None and self.task.is_live
-        return flies or not all(call.done() for call in self.calls)
+        under_way = self.task is not None and self.task.is_live
+        # A plain function goes on in its thread when its time is over: another call beside it
+        # would pile up with each attempt.
+        return under_way or not all(call.done() for call in self.calls)
 
     def begin_call(self, call: SummarizerTask) -> None:
         """Note a call of a summarizer, until it has ended: it keeps its loop alive."""
@@ -136,11 +138,13 @@ class Buffer:
     def reset(self) -> None:
         """Drop the view: the log it was made from is another one now."""
         self.view = None
+        # In a chat that was deleted and purged positions start again at 1.
         self.acknowledged_to = 0
         self.stale = False
         self.unsaved = None
         self.out_of_order.clear()
         self.generation += 1
+        # What a thread has to grow by is not forgotten because one of its runs reads again.
         if not self.shares_attempts:
             self.attempts.start_over()
 
@@ -155,12 +159,14 @@ class Buffer:
 
     def saved(self, stored: LogSlice) -> None:
         """Take over what a save of ours stored."""
+        # Another worker trimmed or deleted the chat before this save.
         if self.view is not None and self.view.floor != stored.floor:
             self.reset()
         placed = {entry.position or 0: entry for entry in stored.entries}
         if self.view is not None and self._is_retracting(placed, self.view.last):
             self.retract()
         self.acknowledged_to = max([self.acknowledged_to, *placed])
+        # While stale the log is read anyway, from a place that nothing here knows.
         if self.view is not None and not self.stale:
             self.out_of_order.update(placed)
             self.take_out_of_order(self.view)
@@ -230,7 +236,7 @@ class Buffers:
         """Change the chat's buffer, if it has one; reads of the chat are outdated by it."""
         with self.lock:
             for peek in self._peeks.get(key, ()):
-                peek.outdated = True
+                peek.outdated = True  # it may have read the log before or after this change
             buffer = self.get(key)
             if buffer is not None:
                 change(buffer)
@@ -255,6 +261,7 @@ class Buffers:
             excess = len(self._by_key) - self._most
             if excess <= 0:
                 return
+            # The newest was just added for a caller that has not begun to use it.
             newest = next(reversed(self._by_key.values()))
             idle = (b for b in self._by_key.values() if b.is_idle and b is not newest)
             for buffer in list(islice(idle, excess)):

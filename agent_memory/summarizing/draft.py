@@ -187,6 +187,7 @@ class Drafter:
             fixed = max(0, (request.context_tokens or 0) - sums[-1])
             divided = max_tokens is None and self.divides(snapshot, run, request.context_tokens)
             max_messages = max_messages if divided else None
+            # The system prompt and the tools take their part whatever is summarized.
             max_tokens = None if max_tokens is None else max(0, max_tokens - fixed)
         return KeepBounds(
             cuts=cuts,

@@ -86,6 +86,7 @@ class ViewLoader:
             buffer.stale = False  # before the read: a failure during the read sets it again
             last, last_id, acknowledged = view.last, view.last_id, buffer.acknowledged_to
         try:
+            # From the newest entry known on: its id says whether the log is still the same one.
             log = await self._read(buffer.key, after=max(last - 1, view.floor))
         except BaseException:
             buffer.stale = True
@@ -93,7 +94,7 @@ class ViewLoader:
         with self._lock:
             if buffer.view is not view:
                 return False
-            # So much is read again, and taken over in a thread.
+            # More than that is loaded again, in a thread.
             same = (
                 len(log.entries) <= _MOST_AT_ONCE
                 and log.floor == view.floor
@@ -135,6 +136,7 @@ class ViewLoader:
                 if buffer.generation == generation and buffer.loading is mine:
                     buffer.view = view
                     buffer.take_out_of_order(view)
+                    # Nothing was saved since: what it does not reach is gone from the log.
                     if buffer.acknowledged_to == acknowledged:
                         buffer.acknowledged_to = min(acknowledged, view.last)
         finally:
@@ -169,7 +171,7 @@ class ViewLoader:
             view = ChatView.restored(record, log, count=self._count, present=self._present)
             if view is not None:
                 return view
-            # The record may have been made after the look.
+            # The record may have been made after that read.
         log = await self._read(key, after=record.position - 1)
         return await run_fairly(
             len(log.entries),

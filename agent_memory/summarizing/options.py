@@ -246,6 +246,7 @@ def combine_options(
         raise InvalidRequestError(
             f"options must be SummarizingOptions, not {type(options).__name__}"
         )
+    # None means "not given" where None is also the default; `trigger_at=None` is an error.
     given = {
         name: value
         for name, value in named.items()
