@@ -53,7 +53,7 @@ _LESS_CUT: Final = "#kind = :append AND (attribute_not_exists(#skip) OR #skip < 
 
 @attrs.frozen
 class LogRemover:
-    """Raises floors and removes what lies below them, dead chats, and parts without an item.
+    """Raises floors and removes what lies below them, deleted chats, and parts without an item.
 
     Args:
         table: sends the requests.
@@ -73,10 +73,10 @@ class LogRemover:
 
     async def forget(self, key: ChatKey, keep: int) -> int:
         """Remove all but the newest `keep` messages; return how many were removed."""
-        end, gone = await self.saves.call(partial(self._raise_floor, key, keep), key)
+        end, removed = await self.saves.call(partial(self._raise_floor, key, keep), key)
         if end.floor:
             await asyncio.gather(self.records.remove_below(key, end.floor), self._sweep(key, end))
-        return gone
+        return removed
 
     async def _raise_floor(self, key: ChatKey, keep: int) -> tuple[LogEnd, int]:
         """Append a floor; return the log's end, and how many messages it removes."""
@@ -186,8 +186,8 @@ class LogRemover:
         if end.last > end.floor or end.written_ms > self.reader.now() - age_ms:
             return False
         # Another process may append at any moment. What is removed was read before the log was
-        # seen to end as it did: then it is dead, and what is appended from now on stays. Parts
-        # are removed with their items; parts without an item may belong to an append under way.
+        # seen to end as it did: then nothing in it lives, and what is appended from now on stays.
+        # Parts are removed with their items: others may belong to an append under way.
         records = await self._items_of(key, SUMMARY, ("pk", "sk"))
         log = await self._items_of(key, LOG, HEADER)
         items = [from_attributes(attributes) for attributes in log]

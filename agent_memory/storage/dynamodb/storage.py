@@ -109,12 +109,13 @@ class DynamoDbChatStorage(ChatStorage):
             must agree to half an hour.
 
     **Layout.** An append is one item: the batch, one message a line, put on the condition that
-    its place in the log is free; there are no transactions, counters or indexes. ``pk`` is the
-    user id (so that ``dynamodb:LeadingKeys`` can confine a role to a user); ``sk`` holds session,
-    agent and position, so that a session is read with one query. A trim or delete puts an item
-    that says "up to here is gone", which takes no position; what lies below is invisible from
-    then on, and is removed at once. Every item carries the floor and hashes of the newest 64 ids
-    (or of its own batch, if that is larger): within these a repeated save is noticed.
+    its key, the next one in the log, is free; there are no transactions, counters or indexes.
+    ``pk`` is the user id (so that ``dynamodb:LeadingKeys`` can confine a role to a user); ``sk``
+    holds session, agent and position, so that a session is read with one query. A trim or delete
+    puts an item that says "up to here is gone", which takes no position; what lies below is
+    invisible from then on, and is removed at once. Every item carries the floor and hashes of the
+    newest 64 ids (or of its own batch, if that is larger): within these a repeated save is
+    noticed.
 
     **Cost.** A save is 1 request when this object saved to the chat in the last ten minutes, else
     2. It takes a write unit for each KB of text plus about 0.5 KB, and the second request a read

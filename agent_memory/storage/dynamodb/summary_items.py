@@ -104,7 +104,7 @@ class SummaryRecords:
         low = _record_stem(key, newest.number) + newest.token
         parts = await self.table.query(key.user_id, low, low + END, key=key).all()
         if not parts and await self._newest(key) != newest:
-            return []  # it was forgotten or replaced between the two looks
+            return []  # it was forgotten or replaced between the two reads
         return [self._decoded(key, newest.id, parts)]
 
     async def _all(self, key: ChatKey, newest: _NewestPointer) -> Found:
@@ -128,8 +128,8 @@ class SummaryRecords:
         """Remove the records with a lower floor; all if it is None."""
         stem = prefix(SUMMARY, key)
         items = await self.table.query(key.user_id, stem, stem + END, key=key, only=_KEYS).all()
-        gone = [item for item in items if floor is None or int(item["floor"]["N"]) < floor]
-        await self.table.delete_all(gone, key)
+        outdated = [item for item in items if floor is None or int(item["floor"]["N"]) < floor]
+        await self.table.delete_all(outdated, key)
 
     # ------------------------------------------------------------------------------- items
 
@@ -159,12 +159,12 @@ class SummaryRecords:
         """Put a record's parts, then replace the pointer if it is still `newest`."""
         token, number = os.urandom(TOKEN_BYTES), 1 if newest is None else newest.number + 1
         common = self._common(record, token)
-        live_items = {"prev": {"S": replaces}} if replaces is not None else {}
+        predecessor = {"prev": {"S": replaces}} if replaces is not None else {}
         parts = [
             {
                 **item_key(key.user_id, _record_stem(key, number) + token + _number(index)),
                 **common,
-                **live_items,
+                **predecessor,
                 "zip": {"B": part},
             }
             for index, part in enumerate(split(zipped(encode_record(record))))

@@ -142,7 +142,7 @@ class TableClient:
             low, high: the sort keys, both inclusive.
             key: the chat, for errors.
             forward: in ascending order.
-            limit: at most so many items a page.
+            limit: the most items in a page.
             only: which attributes; all if empty.
         """
         arguments: dict[str, Any] = {

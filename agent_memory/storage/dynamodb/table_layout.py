@@ -188,7 +188,7 @@ class LogItem:
 
     @property
     def following(self) -> SortKey:
-        """The place of the item after it."""
+        """The key of the item after it."""
         if self.kind is Kind.ANCHOR:
             return SortKey(self.reserved + 1)
         if self.count:
