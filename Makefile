@@ -51,7 +51,7 @@ adapters: $(BIN)/python
 
 # The same, with the lowest versions that pyproject.toml allows.
 lowest: $(BIN)/python
-	$(BIN)/python tests/environments.py lowest-versions
+	$(BIN)/python tests/environments.py lowest
 
 test: plan engines
 	$(PYTEST) $(ARGS)

@@ -4,8 +4,7 @@
 
 makes those that are missing or outdated, below ``.venvs/``, with pip; it never fails. What could
 not be installed is skipped by the tests, aloud (tests/test_adapters.py, tests/test_lowest.py). A
-name is a framework's, ``lowest``, or ``lowest-`` and a framework's; without one, the frameworks'
-are made, and with ``lowest-versions`` all of the lowest. To run one by hand::
+name is a framework's or ``lowest``; without one, the frameworks' are made. To run one by hand::
 
     .venvs/agent-squad/bin/python -m pytest tests/adapters/agent-squad
 """
@@ -37,7 +36,7 @@ FRAMEWORKS: dict[str, list[str]] = {
     "langchain": ["langchain>=1,<2"],
     "pydantic-ai": [],
 }
-LOWEST = ["lowest", *(f"lowest-{framework}" for framework in FRAMEWORKS)]
+LOWEST = "lowest"  # the core and every extra that needs no framework
 # Tools of the tests: users never install them, so they may be as new as pip likes.
 _TOOLS = {"test", "adapter-test"}
 
@@ -56,13 +55,15 @@ def is_ready(name: str) -> bool:
 
 def requirements_of(name: str) -> list[str]:
     """What pip is asked to install."""
-    framework = name.removeprefix("lowest").removeprefix("-")
-    extras = ["adapter-test", framework] if framework else ["test"]
-    wanted = [f"{ROOT}[{','.join(extras)}]", *FRAMEWORKS.get(framework, [])]
-    if name in LOWEST:
-        # Beside a framework, the versions are its own business: most need a newer client.
-        wanted += lowest_of(_declared(extras[-1:], without=_TOOLS))
-    return wanted
+    extras = _extras_of(name)
+    wanted = [f"{ROOT}[{','.join(extras)}]"]
+    if name == LOWEST:
+        return [*wanted, *lowest_of(_declared(extras, without=_TOOLS))]
+    return [*wanted, *FRAMEWORKS[name]]
+
+
+def _extras_of(name: str) -> list[str]:
+    return ["test"] if name == LOWEST else ["adapter-test", name]
 
 
 def lowest_of(requirements: list[str]) -> list[str]:
@@ -108,9 +109,7 @@ def _run(command: list[str]) -> None:
 
 def _digest(name: str) -> str:
     """A text that changes when an environment must be made again."""
-    framework = name.removeprefix("lowest").removeprefix("-")
-    extras = ["adapter-test", framework] if framework else ["test"]
-    needed = [requirements_of(name), _declared(extras), sys.version]
+    needed = [requirements_of(name), _declared(_extras_of(name)), sys.version]
     return hashlib.sha256(json.dumps(needed).encode()).hexdigest()
 
 
@@ -135,8 +134,6 @@ def _declared(extras: list[str], without: set[str] = frozenset()) -> list[str]:
 
 if __name__ == "__main__":
     names = sys.argv[1:] or [*FRAMEWORKS]
-    if names == ["lowest-versions"]:
-        names = LOWEST
     with ThreadPoolExecutor(2) as threads:
         for name, problem in zip(names, threads.map(install, names), strict=True):
             if problem is not None:
