@@ -17,7 +17,7 @@ from agent_memory.storage.base import ChatStorage
 
 @attrs.define
 class Extent:
-    """How much there is.
+    """How many chats and entries there are.
 
     Args:
         chats: how many chats.
@@ -53,7 +53,7 @@ async def chunks_of(
 async def chunks_of_chat(
     storage: ChatStorage, info: ChatInfo, *, after: int = 0
 ) -> AsyncIterator[Chunk]:
-    """Yield what follows a position of a chat's log, and in the end its summaries."""
+    """Yield a chat's log after a position, then its summaries."""
     floor = info.floor
     async for part in pages(storage, info.key, after=after, last=info.last):
         floor = part.floor
@@ -79,13 +79,13 @@ async def missing_in(
 ) -> AsyncIterator[Finding]:
     """Compare every readable entry of a source with a target: all fields, and their order.
 
-    The target may hold more, before, between and after.
+    The target may hold additional entries anywhere.
 
     Args:
-        target: what is to hold everything.
-        source: what was copied.
+        target: the copy.
+        source: the original.
         user_id, session_id: of which user or session; all by default.
-        on_progress: told how many entries of the source have been compared, piece by piece.
+        on_progress: called after each page with the number of entries compared.
 
     Yields:
         For each chat, the first entry that the target does not hold as the source does.

@@ -26,7 +26,8 @@ from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage.base import ChatStorage
 
 _CHATS_AT_ONCE: Final = 8
-"""Short chats share a store's commits when some are stored at the same time."""
+"""Stores commit the saves of several chats together: one after the other, each short chat would
+pay for a commit of its own."""
 _ADVICE: Final = "(--keep-going passes over such records)"
 _REFUSALS: Final = (
     StorageConflictError,
@@ -34,21 +35,21 @@ _REFUSALS: Final = (
     CorruptedRecordError,
     InvalidRequestError,
 )
-"""What a store says of a message that it will never take."""
+"""Errors about the message itself: a retry would fail again, so the others go on without it."""
 
 
 @attrs.define
 class ImportCounts:
-    """What a move came to.
+    """Import statistics.
 
     Args:
         chats: how many chats the source has.
         messages: how many messages were stored.
         notes: how many notes were stored.
         present: how many entries the target held already.
-        bad: how many could not be taken over.
+        bad: how many records could not be imported.
         summaries: how many summary records of the source are in the target now.
-        summaries_left: how many are not; their views are made anew when they are needed.
+        summaries_left: how many are not; these views are summarized again when needed.
     """
 
     chats: int = 0
@@ -61,7 +62,7 @@ class ImportCounts:
 
 
 class ChatImport:
-    """One chat of the target, filled from the source's chunks.
+    """Fills one chat of the target from the source's chunks.
 
     The target's log is read beside the source for as long as both hold the same entries, as
     after an interrupted run. Everything from the first difference on is given to the target,
@@ -70,8 +71,8 @@ class ChatImport:
     Args:
         target: the store to fill.
         key: which chat.
-        moved: counts what was stored and what was there.
-        on_bad: told of each entry that the target never takes; may raise.
+        moved: counts what was stored and what was present.
+        on_bad: called for each entry that the target refuses; may raise.
     """
 
     def __init__(
@@ -107,21 +108,21 @@ class ChatImport:
         for batch in _batches(chunk, fresh):
             await self._store(chunk, batch)
         if chunk.summaries:
-            # Records name positions: where these differ in the target, or were trimmed, a
-            # record would speak of other messages. The view is made anew there.
+            # Records name positions. Where these differ in the target, a record would cover
+            # other messages than its summary was made of, and hide them from the model.
             floor = self._floor if self._is_in_place else None
             stored = await save_summaries(self._target, self._key, chunk.summaries, floor)
             self._moved.summaries += stored
             self._moved.summaries_left += len(chunk.summaries) - stored
 
     async def close(self) -> None:
-        """Let go of what was held."""
+        """Stop reading the target."""
         if self._walk is not None:
             await self._walk.aclose()
             self._walk = None
 
     async def _is_next(self, chunk: Chunk, index: int) -> bool:
-        """Whether the target's log goes on with this entry; at a difference its reading ends."""
+        """Whether this entry is next in the target; at the first difference, stop comparing."""
         entry, held = chunk.entries[index], await self._peek()
         if held is None:
             return False
@@ -157,14 +158,15 @@ class ChatImport:
             return
         entries = [chunk.entries[index] for index in indices]
         if not self._is_in_place:
-            entries[0] = without_hint(entries[0])  # only a batch's first has one
+            entries[0] = without_hint(entries[0])  # only the first of a batch can have one
         try:
             stored = await self._target.append(*ids_of(self._key), entries)
         except _REFUSALS as error:
             if len(indices) == 1:
                 self._refuse(chunk, indices[0], error)
                 return
-            # Nothing was stored. Halves find the one that is refused, and store the others.
+            # A save is atomic: nothing was stored. Bisecting finds the refused entry in
+            # log2(500) saves and stores the others in order.
             middle = len(indices) // 2
             await self._store(chunk, indices[:middle])
             await self._store(chunk, indices[middle:])
@@ -177,7 +179,7 @@ class ChatImport:
 
     def _count(self, entry: Entry) -> None:
         position = entry.position or 0
-        if position <= self._last:  # the store knew its id
+        if position <= self._last:  # a repeat: the store answers with the entry it holds
             self._moved.present += 1
             return
         self._last = position
@@ -187,10 +189,10 @@ class ChatImport:
             self._moved.messages += 1
 
     def _refuse(self, chunk: Chunk, index: int, error: Exception) -> None:
-        """Tell of an entry that the target never takes.
+        """Report an entry that the target refuses.
 
-        Where ids are only places, an id that is there with other content means that the chat
-        holds another conversation: nothing more of this one may get into it.
+        Where ids are made of places, a known id with other content means that the chat holds
+        another conversation: the rest of this one must not be mixed into it.
         """
         entry, reason = chunk.entries[index], str(error)
         is_conflict = isinstance(error, StorageConflictError)
@@ -201,7 +203,7 @@ class ChatImport:
                 "differs; nothing from here on of this one is stored. Give it an id of its own, "
                 "or import it with another --user or --agent"
             )
-        elif is_conflict:  # the store's own words are of a whole save, of which there were others
+        elif is_conflict:  # the store's message says that nothing of the save was stored
             reason = (
                 f"message id {entry.id!r} is already in the chat of {self._key} with another "
                 "role, content or extra; this one is not stored. Give a changed message a new id"
@@ -210,7 +212,7 @@ class ChatImport:
 
 
 def _batches(chunk: Chunk, indices: Sequence[int]) -> Iterator[list[int]]:
-    """Part a chunk before entries with a hint: by then it is known whether positions moved."""
+    """Split a chunk before entries with a hint: then it is known whether positions differ."""
     batch: list[int] = []
     for index in indices:
         if batch and has_hint(chunk.entries[index]):
@@ -222,18 +224,18 @@ def _batches(chunk: Chunk, indices: Sequence[int]) -> Iterator[list[int]]:
 
 
 class Importer:
-    """Moves what a source gives into a store.
+    """Imports the chunks of a source into a store, a few chats at a time.
 
-    Doing it again stores nothing twice: message ids tell what is there. An interrupted move is
-    resumed by doing it again.
+    Running it again stores nothing twice, because message ids are compared. An interrupted
+    import is resumed by running it again.
 
     Args:
         target: the store to fill.
-        keep_going: whether to pass over what cannot be taken over, instead of ending there;
-            what came before it is stored in either case.
-        on_bad: told of each such record.
-        on_progress: told, after each chunk, how many entries it had and how far the source has
-            been read by then.
+        keep_going: whether to skip records that cannot be imported, instead of stopping at the
+            first; what precedes it is stored in either case.
+        on_bad: called for each such record.
+        on_progress: called after each chunk with its number of entries and how far the source
+            has been read.
     """
 
     def __init__(
@@ -246,17 +248,17 @@ class Importer:
     ) -> None:
         self._target = target
         self._keep_going = keep_going
-        self._tell_bad = on_bad
-        self._tell_progress = on_progress
+        self._on_bad = on_bad
+        self._on_progress = on_progress
         self._free = Semaphore(_CHATS_AT_ONCE)
         self._filling: dict[ChatKey, asyncio.Task[None]] = {}
         self.moved = ImportCounts()
 
     async def move(self, stream: AsyncIterator[Chunk | Finding]) -> ImportCounts:
-        """Store everything that the stream gives, and return what it came to.
+        """Store everything that the stream yields, and return the counts.
 
         Raises:
-            BadRecordError: a record cannot be taken over, and `keep_going` is False.
+            BadRecordError: a record cannot be imported, and `keep_going` is False.
             StorageError: the target failed.
         """
         try:
@@ -279,7 +281,7 @@ class Importer:
         queue: Queue[Chunk | None] = Queue()
         async for chunk in chunks:
             if isinstance(chunk, Finding):
-                if not self._keep_going:  # what came before it is stored first
+                if not self._keep_going:  # the error promises that what precedes it is stored
                     await queue.put(None)
                     await asyncio.gather(*self._filling.values())
                 self._bad(chunk)
@@ -291,8 +293,8 @@ class Importer:
         await queue.put(None)
 
     async def _begin(self, key: ChatKey, tasks: TaskGroup) -> Queue[Chunk | None]:
-        """Return the way of a chat's chunks to the task that stores them; None ends it."""
-        if key in self._filling:  # a source that comes back to a chat: one after the other
+        """Start a task that stores a chat's chunks, and return its queue; None ends it."""
+        if key in self._filling:  # the source returns to a chat: keep its order
             await self._filling[key]
         await self._free.acquire()
         queue: Queue[Chunk | None] = Queue(1)
@@ -306,7 +308,7 @@ class Importer:
         try:
             while (chunk := await queue.get()) is not None:
                 await landing.add(chunk)
-                self._tell_progress(len(chunk.entries), chunk.done)
+                self._on_progress(len(chunk.entries), chunk.done)
             self.moved.chats += 1
         finally:
             await landing.close()
@@ -316,14 +318,14 @@ class Importer:
         self.moved.bad += 1
         if not self._keep_going:
             raise BadRecordError(str(bad))
-        self._tell_bad(bad)
+        self._on_bad(bad)
 
 
 async def checked(stream: AsyncIterator[Chunk | Finding]) -> AsyncIterator[Chunk | Finding]:
-    """Read the first chunk of a stream, before there is a target, and return all of it.
+    """Return the stream after checking its first item, before a target store is created.
 
     Raises:
-        BadRecordError: the source begins with a record that cannot be taken over.
+        BadRecordError: the source begins with a record that cannot be imported.
     """
     first, whole = await peeked(stream)
     if isinstance(first, Finding):

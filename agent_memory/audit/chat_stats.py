@@ -25,11 +25,11 @@ class Totals:
     Args:
         chats: how many.
         messages: how many.
-        notes: entries of the log that are no messages.
+        notes: how many entries of the log are notes.
         tokens: of the messages, estimated.
         bytes: of messages and notes as they are stored, in UTF-8; without what a database adds.
         summaries: how many records.
-        tokens_removed: how many tokens summaries took out of views, each counted once.
+        tokens_removed: how many tokens summaries removed from views, each counted once.
         usage: what making the summaries cost, where that was reported.
         unreported: how many summaries' cost was not reported.
     """
@@ -127,9 +127,9 @@ async def count(
     Args:
         storage: what to read.
         user_id, session_id: of which user or session; all by default.
-        most_users: how many users are told of one by one.
+        most_users: how many users are listed one by one.
         counter: counts tokens; by default an estimate.
-        on_progress: told how many entries were read, piece by piece.
+        on_progress: called after each page with the number of entries read.
     """
     found, users = Statistics(), _TopUsers(most_users)
     counting = counter or HeuristicTokenCounter()
@@ -167,7 +167,7 @@ _TITLE: Final = 200
 
 @attrs.frozen(kw_only=True)
 class ChatLine:
-    """What is told of a chat.
+    """One row of a list of chats.
 
     Args:
         key: which chat.
@@ -209,7 +209,7 @@ async def newest_chats(
 
 
 def brief(info: ChatInfo) -> ChatLine:
-    """Tell of a chat what can be told without reading it."""
+    """Return a chat's row without reading the chat: no title, no tokens."""
     return ChatLine(
         key=info.key,
         messages=info.entries,
@@ -221,7 +221,7 @@ def brief(info: ChatInfo) -> ChatLine:
 async def line_of(
     storage: ChatStorage, info: ChatInfo, counter: TokenCounter | None = None
 ) -> ChatLine:
-    """Read a chat, a long one in part, and tell of it."""
+    """Return a chat's row; a long chat is read in part, and its tokens are projected."""
     counted = _ChatSample(counter or HeuristicTokenCounter())
     is_long = info.entries > _READ_WHOLE
     async for part in _parts(storage, info, is_long=is_long):

@@ -18,16 +18,16 @@ from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.records import Entry, SummaryRecord
 
 BY_PLACE: Final = "imported-"
-"""Begins the id of a message whose source has none: the rest is its place in the conversation."""
+"""Prefix of ids made for messages without one; the rest is the place in the conversation."""
 
 
 @attrs.frozen
 class DefaultIds:
-    """Under which ids conversations are stored whose files do not say it.
+    """Ids for conversations in files that do not name a user or an agent.
 
     Args:
-        user_id: whose they are.
-        agent_id: with which agent.
+        user_id: the user.
+        agent_id: the agent.
     """
 
     user_id: str
@@ -42,8 +42,8 @@ class Chunk:
         key: which chat.
         entries: messages and notes; their ``position`` is that in the source, None where the
             source has none.
-        places: where each entry is in the source, such as its line; empty where the position
-            tells.
+        places: where each entry is in the source, such as its line; empty where the entries
+            have positions.
         source: what the places are counted in, such as ``"chats.jsonl, line"``.
         summaries: the chat's records, oldest first, positions as in the source; only in the
             chunk that ends a chat.
@@ -66,7 +66,7 @@ class Chunk:
 
 @attrs.frozen
 class ExportPiece:
-    """A part of what an export writes.
+    """A part of an export's output.
 
     Args:
         text: to be written as it is.
@@ -84,7 +84,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 @attrs.frozen
 class Line:
-    """One line that holds something.
+    """A line that is not blank.
 
     Args:
         number: from 1, blank lines counted.
@@ -144,7 +144,7 @@ class Tally:
     left_out: Counter[str] = attrs.field(factory=Counter[str])
 
     def leave(self, kind: str, count: int = 1) -> None:
-        """Count what is not taken over; beyond some kinds, of whatever kind."""
+        """Count what is not imported; kinds beyond the first hundred are counted together."""
         known = kind in self.left_out or len(self.left_out) < _KINDS
         self.left_out[kind if known else "anything else"] += count
 
@@ -225,9 +225,9 @@ def read_records(
 
 
 def in_chunks(items: Iterator[SourceMessage | Finding]) -> Iterator[Chunk | Finding]:
-    """Put messages of a chat together, a save's worth at a time.
+    """Group messages by chat into chunks of one save each, in bounded memory.
 
-    Chats may take turns. What comes before a bad record is given before it.
+    Chats may be interleaved. What precedes a bad record is yielded before it.
     """
     held: dict[tuple[ChatKey, str], list[SourceMessage]] = {}
     count = size = 0
@@ -257,7 +257,7 @@ def time_in(value: object) -> datetime:
     """Return the moment that a time stamp in ISO 8601 names.
 
     Raises:
-        InvalidRequestError: it is none, or has no time zone.
+        InvalidRequestError: it is not one, or has no time zone.
     """
     try:
         moment = datetime.fromisoformat(str(value))

@@ -1,4 +1,4 @@
-"""Removing chats for good: which, and what went."""
+"""Deleting chats permanently: by scope, or by age."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Removed:
 
     Args:
         chats: how many chats.
-        messages: how many messages; where nothing has been removed yet, notes among them.
+        messages: how many messages; before the deletion, notes are counted too.
         summaries: how many summary records.
-        unknown: of chats whose age is not known, which stay; how many.
+        unknown: how many chats stay because their age is unknown.
     """
 
     chats: int = 0
@@ -39,7 +39,7 @@ def parse_age(text: str) -> timedelta:
     """Return the time span that ``90d``, ``12h``, ``30m`` or ``2w`` says.
 
     Raises:
-        InvalidRequestError: it says none.
+        InvalidRequestError: it is not an age.
     """
     found = _AGE.fullmatch(text.strip().lower())
     if found is None:
@@ -48,7 +48,7 @@ def parse_age(text: str) -> timedelta:
 
 
 async def extent(storage: ChatStorage, scope: Scope) -> Removed:
-    """Say what deleting these chats would remove, without removing it."""
+    """Count what deleting these chats would remove."""
     gone = Removed()
     async for info in scope.chats(storage):
         await _count(storage, info, gone)
@@ -56,7 +56,7 @@ async def extent(storage: ChatStorage, scope: Scope) -> Removed:
 
 
 async def delete(storage: ChatStorage, scope: Scope) -> Removed:
-    """Remove chats with their summaries, and return what went."""
+    """Delete chats with their summaries, and return the counts."""
     gone = Removed()
     async for info in scope.chats(storage):
         await _delete_one(storage, info, gone)
@@ -64,7 +64,7 @@ async def delete(storage: ChatStorage, scope: Scope) -> Removed:
 
 
 async def stale_extent(storage: ChatStorage, older_than: timedelta) -> Removed:
-    """Say what :func:`prune` would remove, without removing it."""
+    """Count what :func:`prune` would remove."""
     gone = Removed()
     async for info in _stale(storage, datetime.now(UTC) - older_than, gone):
         await _count(storage, info, gone)
@@ -72,9 +72,9 @@ async def stale_extent(storage: ChatStorage, older_than: timedelta) -> Removed:
 
 
 async def prune(storage: ChatStorage, older_than: timedelta) -> Removed:
-    """Remove the chats in which nothing was stored for so long, and return what went.
+    """Delete the chats in which nothing was stored for so long, and return the counts.
 
-    A chat in which something is stored meanwhile stays.
+    A chat that is written to after it was listed stays.
     """
     gone = Removed()
     before = datetime.now(UTC) - older_than

@@ -1,16 +1,16 @@
-"""Showing what strangers wrote: everything is seen, nothing is obeyed."""
+"""Escaping untrusted text for terminals, JSON and Markdown: visible, and never interpreted."""
 
 from __future__ import annotations
 
 from typing import Final
 
 _CONTROL: Final = {
-    # C0 and DEL have pictures of their own; a newline and a tab do no harm.
+    # C0 and DEL have Unicode pictures; a newline and a tab are harmless.
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
     0x7F: "\u2421",
-    # C1 holds one-character forms of the escape sequences.
+    # C1: terminals read U+009B as ESC [, so each of these can start an escape sequence.
     **{code: f"\\x{code:02x}" for code in range(0x80, 0xA0)},
-    # These turn the direction of writing around, so that text reads as what it is not.
+    # Bidirectional controls reorder the text around them (Unicode UTR 36, spoofing).
     **{
         code: f"\\u{code:04x}"
         for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -20,7 +20,7 @@ _UNSEEN: Final = {code: f"\\u{code:04x}" for code in _CONTROL if code > ord(" ")
 
 
 def visible(text: str) -> str:
-    r"""Return a text in which nothing can command a terminal: such characters become visible.
+    r"""Return a text without control sequences: characters a terminal would obey become visible.
 
     Line ends and tabs stay; escape, the other control characters and marks of direction are
     replaced by their picture or code, lone surrogates by ``\udc80``.
@@ -37,7 +37,7 @@ def one_line(text: str) -> str:
 def clipped(text: str, length: int) -> str:
     """Return a text as one visible line of at most `length` characters.
 
-    A long text is not looked at beyond what is shown of it.
+    Of a long text only the part that is shown is processed.
     """
     line = one_line(text[: 4 * length])
     if len(line) <= length and len(text) <= 4 * length:
@@ -46,8 +46,8 @@ def clipped(text: str, length: int) -> str:
 
 
 def safe_json(text: str) -> str:
-    r"""Return JSON text in which what could command a terminal is written ``\u009b``.
+    r"""Return JSON text in which control characters are escaped, as in ``\u009b``.
 
-    It means the same: JSON has escaped the control characters below the space already.
+    Its value is unchanged. JSON itself escapes only the control characters below the space.
     """
     return text if text.isascii() and "\x7f" not in text else text.translate(_UNSEEN)

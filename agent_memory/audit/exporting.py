@@ -64,11 +64,11 @@ async def export(
         scope: which of them.
         out: where to write; nothing of it is read.
         form: how.
-        since: for ``jsonl``: how far an earlier export has come; its header is written then.
+        since: for ``jsonl``: where an earlier export ended, which has written the header.
         selection: what of each chat. Where it leaves something out, the output says so, and the
             result is not lossless in any format.
-        on_hole: told of positions that cannot be read; may raise.
-        on_progress: told how many entries were written, piece by piece.
+        on_hole: called for positions that cannot be read; may raise.
+        on_progress: called with the number of entries written, piece by piece.
     """
     done = ExportCounts()
     if form == "jsonl" and since is None:
@@ -138,13 +138,13 @@ async def _conversations(
 
 
 def resume_at(path: Path) -> jsonl.ResumePoint | None:
-    """Cut the torn end off an export that was interrupted, and say how far it has come.
+    """Cut the torn end off an interrupted export, and return where to resume.
 
     Returns:
-        None if nothing but its first line is there.
+        None if only its header is there.
 
     Raises:
-        InvalidRequestError: the file is no such export.
+        InvalidRequestError: the file is not such an export.
         OSError: it cannot be read or cut.
     """
     with path.open("r+b") as file:
@@ -160,7 +160,7 @@ def resume_at(path: Path) -> jsonl.ResumePoint | None:
                 raise CorruptedRecordError("its last line is the first one of another export")
         except AgentMemoryError as error:
             raise InvalidRequestError(f"{path} cannot be resumed: {error}") from error
-        # Where nothing but the first line is there, it is written anew.
+        # With only the header there, nothing is worth keeping: the export begins again.
         file.truncate(0 if place is None else start + len(line) + 1)
     return place
 
@@ -194,7 +194,7 @@ async def conversation_of(
 ) -> AsyncIterator[ExportPiece | Hole]:
     """Yield a chat as one line of OpenAI's format, in pieces.
 
-    What is left out by a selection is told in the line (``selected``); where nothing of a chat
+    A selection is named in the line (``selected``); where nothing of a chat
     is selected, there is no line.
 
     Messages of other providers' forms are converted. Summaries, ids, timestamps and metadata are
@@ -218,9 +218,9 @@ async def conversation_of(
     async for segment in _segments(items):
         if isinstance(segment, Hole):
             yield segment
-            told = f"{segment.place}: {segment.reason}"
+            reason = f"{segment.place}: {segment.reason}"
             place = {"position": segment.first, "through": segment.last, "before": count}
-            marks["holes"].append({**place, "unreadable": told})
+            marks["holes"].append({**place, "unreadable": reason})
             yield ExportPiece("", segment.count)
         elif isinstance(segment, Note):
             said = {"note": segment.kind, "data": segment.data}
@@ -255,7 +255,7 @@ async def _segments(
             continue
         facts = None if isinstance(item, Hole) else facts_of(item)
         if facts is None or facts.is_question:
-            waits = set()  # what was called before will hardly be answered any more
+            waits = set()  # the conversation moved on: earlier calls get no result
         is_enough = facts is None or notes or (facts.is_question and len(held) >= _SEGMENT)
         if is_enough and not waits:
             yield held
@@ -311,10 +311,10 @@ def _title(infos: Sequence[ChatInfo], selection: Selection) -> str:
     key = infos[0].key
     agents = ", ".join([_escaped(info.key.agent_id) for info in infos])
     word = "agent" if len(infos) == 1 else "agents"
-    whose = f"User {_escaped(key.user_id)}, {word} {agents}"
-    told = [f"{name} {_escaped(value)}" for name, value in selection.as_dict().items()]
-    part = f"\nNot all of it: {', '.join(told)}\n" if told else ""
-    return f"# {_escaped(key.session_id)}\n\n{whose}\n{part}"
+    subtitle = f"User {_escaped(key.user_id)}, {word} {agents}"
+    chosen = [f"{name} {_escaped(value)}" for name, value in selection.as_dict().items()]
+    part = f"\nNot all of it: {', '.join(chosen)}\n" if chosen else ""
+    return f"# {_escaped(key.session_id)}\n\n{subtitle}\n{part}"
 
 
 def _section(entry: Entry, agent: str) -> str:

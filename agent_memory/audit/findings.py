@@ -1,4 +1,4 @@
-"""What is wrong with what a source or a store holds, and where."""
+"""Findings: what is wrong in a source or a store, and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_memory.records import Entry, Note
 
 
 class BadRecordError(AgentMemoryError):
-    """A record of a source cannot be taken over; the text says where it is."""
+    """A record of a source cannot be imported; the text says where it is."""
 
 
 Check: TypeAlias = Literal["positions", "records", "medium", "exchanges", "summaries"]
@@ -22,7 +22,7 @@ torn batches say; calls and results paired; summaries consistent with the raw lo
 
 @attrs.frozen
 class Finding:
-    """Something in a source or a store that is not as it should be.
+    """A problem in a source or a store.
 
     Args:
         location: where it is: file and line, table and row, or chat and position.
@@ -47,7 +47,7 @@ def is_unreadable(entry: Entry) -> bool:
 
 
 def finding_of(entry: Entry, place: str) -> Finding:
-    """Say where an unreadable entry is and what is wrong with it.
+    """Return the finding for an unreadable entry.
 
     Args:
         entry: the note that a store made in its place.

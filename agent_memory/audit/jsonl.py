@@ -61,22 +61,22 @@ def header(selection: Selection = WHOLE) -> str:
 
 
 def selected_in(fields: dict[str, Any]) -> str:
-    """Return what the first line of a file says that it is selected by; empty for a whole one."""
+    """Return the selection that a header names; empty for an export of whole chats."""
     chosen = fields.get(_SELECTED)
     if isinstance(chosen, dict):
-        told = cast("dict[str, Any]", chosen)
-        return ", ".join([f"{name} {value}" for name, value in told.items()])
+        options = cast("dict[str, Any]", chosen)
+        return ", ".join([f"{name} {value}" for name, value in options.items()])
     return ""
 
 
 @attrs.frozen
 class ResumePoint:
-    """How far an export has come.
+    """Where an interrupted export is resumed.
 
     Args:
-        key: the last chat of which something is written.
-        position: of its last entry that is written.
-        ended: whether the line that ends the chat is written.
+        key: the last chat that was written to.
+        position: of its last written entry.
+        ended: whether the line that ends the chat was written.
     """
 
     key: ChatKey
@@ -98,9 +98,9 @@ async def lines_of(
     Args:
         storage: where the chats are.
         user_id, session_id, agent_id: of which user, session or chat; all by default.
-        since: how far an earlier export of the same has come.
-        selection: what of them. Where it leaves something out, no line ends a chat and no
-            summary is written, so that no reader takes a part for the whole.
+        since: where an earlier export of the same chats ended.
+        selection: which entries. Where it omits any, no line ends a chat and no summary is
+            written, so that no reader takes the file for a complete export.
 
     Yields:
         A piece for each line; for positions that cannot be read, the hole and then a line that
@@ -142,7 +142,7 @@ async def _chat_lines(
 
 
 def item_line(key: ChatKey, item: LogItem) -> str:
-    """Return the line of what a position of a log holds."""
+    """Return the line for one position of a log."""
     start = _start(key)
     return _hole_line(start, item) if isinstance(item, Hole) else _line(start, item)
 
@@ -154,8 +154,8 @@ def _start(key: ChatKey) -> str:
 
 def _hole_line(start: str, hole: Hole) -> str:
     through = f'"through":{hole.last},' if hole.count > 1 else ""
-    told = json.dumps(f"{hole.place}: {hole.reason}")
-    return f'{start}{hole.first},{through}"unreadable":{told}}}\n'
+    reason = json.dumps(f"{hole.place}: {hole.reason}")
+    return f'{start}{hole.first},{through}"unreadable":{reason}}}\n'
 
 
 def _line(start: str, entry: Entry) -> str:
@@ -170,10 +170,10 @@ def is_line(fields: dict[str, Any]) -> bool:
 
 
 def resume_point_of(line: bytes) -> ResumePoint | None:
-    """Return where an export stands whose last whole line this is; None after the header.
+    """Return where to resume after an export's last complete line; None after the header.
 
     Raises:
-        CorruptedRecordError: it is no line of an export.
+        CorruptedRecordError: it is not a line of an export.
     """
     fields = parse(line, location="its last line")
     if "export" in fields:
@@ -196,7 +196,7 @@ def read_jsonl(path: Path) -> Iterator[Chunk | Finding]:
 
 
 class _Assembler:
-    """Puts the lines of one chat together, a save's worth at a time."""
+    """Groups the lines of one chat into chunks of one save each."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -220,7 +220,7 @@ class _Assembler:
                 entry = None if "ends" in fields else _entry(fields, position, key)
             except (AgentMemoryError, KeyError, TypeError, ValueError) as error:
                 yield from self._flush(line.start)
-                self._next = None  # it may be the next of the chat, so nothing is missing
+                self._next = None  # the bad line may be the expected one: report no gap
                 yield Finding(f"{self._source} {line.number}", _reason(error))
                 continue
             yield from self._go_on(line, key, position + (entry is None))
@@ -235,7 +235,7 @@ class _Assembler:
             yield Finding(f"{self._source} {lines_read(lines)}", f"{_CUT} of {self._key}")
 
     def _go_on(self, line: Line, key: ChatKey, position: int) -> Iterator[Chunk | Finding]:
-        """Give what is held where the next entry does not belong to it, or it is enough."""
+        """Flush the held entries if the next one does not belong to them, or they are enough."""
         gap = self._gap(key, position, line)
         is_full = len(self._entries) >= PAGE or self._size > PAGE_BYTES
         if key != self._key or gap is not None or is_full:
@@ -309,7 +309,8 @@ def _entry(fields: dict[str, Any], position: int, key: ChatKey) -> Entry:
         note = Note(plain["note"], plain["data"], id=plain["id"], timestamp=_time(plain))
         return note.placed(position, key.agent_id)
     if plain.keys() == _PLAIN and plain["role"] in ROLES:
-        # Most messages are of this kind; the constructor would check the absent fields too.
+        # Fast path: most messages have only these fields, and the constructor would validate
+        # the absent ones as well.
         fields = {
             "role": ROLES[plain["role"]],
             "content": freeze(plain["content"]),

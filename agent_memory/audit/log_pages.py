@@ -42,7 +42,7 @@ async def pages(
         storage: where the chat is.
         key: which chat.
         after: only entries with a position above it.
-        last: the position of the chat's newest entry, where that is known: spares a read.
+        last: the position of the chat's newest entry, if known; saves one read.
     """
     size = _FIRST_PAGE
     while last is None or after < last:
@@ -76,13 +76,13 @@ async def peeked(stream: AsyncIterator[T]) -> tuple[T | None, AsyncIterator[T]]:
 
 
 async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
-    """Yield what a plain iterator gives, each item made in a worker thread."""
+    """Yield the items of a blocking iterator, each computed in a worker thread."""
     while (item := await asyncio.to_thread(next, items, None)) is not None:
         yield item
 
 
 async def ahead(stream: AsyncIterator[T]) -> AsyncGenerator[T]:
-    """Yield what a stream gives, the next item being made while the last one is worked on."""
+    """Yield a stream's items, prefetching the next while the last one is processed."""
 
     async def following() -> T | None:
         return await anext(stream, None)
@@ -94,7 +94,8 @@ async def ahead(stream: AsyncIterator[T]) -> AsyncGenerator[T]:
             yield item
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError, Exception):  # nobody wants that item any more
+        # The consumer has left, so that an error of the prefetched item concerns nobody.
+        with suppress(asyncio.CancelledError, Exception):
             await task
 
 
@@ -103,7 +104,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @attrs.frozen
 class Hole:
-    """Positions of a log in a row that should hold an entry and hold none that can be read.
+    """Consecutive positions of a log whose entries are missing or cannot be read.
 
     Args:
         key: the chat.
@@ -130,7 +131,7 @@ class Hole:
 
     @property
     def timestamp(self) -> datetime:
-        """A moment before all others: merged with others, a hole follows what is before it."""
+        """The earliest moment: when chats are merged, a hole follows the entry before it."""
         return _EPOCH
 
     def __str__(self) -> str:
@@ -168,7 +169,8 @@ async def log_of(
     async for part in pages(storage, info.key, after=after, last=info.last):
         yield LogPage(list(reader.items(part)), part.floor)
     if reader.at < info.last:
-        # Nothing is left there, or others have trimmed the chat meanwhile.
+        # The log ends early: the entries are missing, or the chat was trimmed while it was
+        # read. The floor decides which.
         rest = await storage.read_log(*ids_of(info.key), after=reader.at, first=1)
         yield LogPage(list(reader.missing_before(info.last + 1, rest.floor)), rest.floor)
 
@@ -183,7 +185,7 @@ async def each_of(
 
 
 async def marks_of(storage: ChatStorage, key: ChatKey) -> list[Note | Hole]:
-    """Return what a chat's log holds beside messages, in order: notes and holes."""
+    """Return a chat's notes and holes, in order."""
     infos = storage.list_chats(key.user_id, key.session_id)
     return [
         item
@@ -201,7 +203,7 @@ def first_of(mark: Note | Hole) -> int:
 
 @attrs.define
 class _GapFinder:
-    """Knows how far a log has been read.
+    """Finds the positions that a log's pages skip.
 
     Args:
         key: the chat.

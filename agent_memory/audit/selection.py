@@ -44,7 +44,7 @@ class Scope:
 
 @attrs.frozen
 class Selection:
-    """What is taken of a log; by default all of it.
+    """Which entries of a log are selected; all by default.
 
     Args:
         since: only entries with this timestamp or a later one.
@@ -64,7 +64,7 @@ class Selection:
     def takes(self, item: LogItem) -> bool:
         """Whether an entry is selected.
 
-        A position that cannot be read always is: nobody knows its time or what it said.
+        A position that cannot be read always is: its time and text are unknown.
         """
         if isinstance(item, Hole):
             return True
@@ -82,12 +82,12 @@ class Selection:
                 yield item
 
     async def begun(self, items: AsyncIterator[LogItem]) -> AsyncIterator[LogItem] | None:
-        """Return those that are selected; None if this leaves something out, and that is all."""
+        """Return the selected items; None if a selection leaves none."""
         first, chosen = await peeked(self.of(items))
         return None if self and first is None else chosen
 
     def as_dict(self) -> dict[str, str]:
-        """Return what it selects by, as JSON holds it."""
+        """Return the selection as JSON data."""
         return {
             **({} if self.since is None else {"since": self.since.isoformat()}),
             **({} if self.before is None else {"before": self.before.isoformat()}),
@@ -109,8 +109,8 @@ def select(since: str | None, until: str | None, grep: str | None) -> Selection:
         grep: a text.
 
     Raises:
-        InvalidRequestError: a time cannot be read, nothing lies between the two, or the text
-            is none.
+        InvalidRequestError: a time cannot be parsed, the range is empty, or the text is not
+            valid Unicode.
     """
     try:
         (grep or "").encode()
@@ -140,7 +140,7 @@ def _end_of(text: str) -> datetime:
         if _is_day(text):
             return datetime.combine(moment.date() + timedelta(days=1), time(), UTC)
         return moment + timedelta(microseconds=1 if moment.microsecond else 1_000_000)
-    except OverflowError:  # nothing is later
+    except OverflowError:  # the last representable moment
         return datetime.max.replace(tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""What speaks of positions in a log, and may go to another only where these are the same."""
+"""Copying what refers to positions of a log: summary records, and hints of retractions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from agent_memory.records import Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 
 _HINT: Final = "hidden"
-"""In a retraction: between which positions nothing is shown any more; a hint, for speed."""
+"""In a retraction's data: a range of positions in which everything is hidden. Readers skip the
+range, so that a hint with wrong positions would hide other messages."""
 
 
 async def save_summaries(
@@ -44,12 +45,12 @@ async def save_summaries(
 
 
 def has_hint(entry: Entry) -> bool:
-    """Whether an entry holds a hint in positions."""
+    """Whether an entry is a retraction with a hint."""
     return isinstance(entry, Note) and entry.kind == RETRACTED and _HINT in entry.data
 
 
 def without_hint(entry: Entry) -> Entry:
-    """Return an entry without what two copies of it may differ in."""
+    """Return an entry without its hint, in which two copies of it may differ."""
     if not isinstance(entry, Note) or not has_hint(entry):
         return entry
     data = {name: value for name, value in entry.data.items() if name != _HINT}

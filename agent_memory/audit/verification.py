@@ -7,7 +7,7 @@ each position from the one above the floor to the last: the entry as
 read. Each line ends with a line feed. The digest is the SHA-256 of that. ``docs/audit.md`` says
 the same for those who compute it without this library.
 
-Positions are not written: a log has no gaps, so that floor and order tell them. A chat that was
+Positions are not written: a log has no gaps, so that floor and order imply them. A chat that was
 trimmed and then copied to another store begins at position 1 there, and its digest is the same
 (unless it holds a retraction, whose hint in positions is not copied then).
 """
@@ -33,15 +33,15 @@ from agent_memory.storage.codec import encode_entry
 
 @attrs.define
 class CallWatch:
-    """Tells of calls without a result and of results without a call, message by message.
+    """Finds calls without a result and results without a call, message by message.
 
-    It holds the calls that still wait, and nothing else.
+    Memory is bounded: it holds only the calls that still wait for a result.
     """
 
     _waiting: dict[str, tuple[int, bool]] = attrs.field(factory=dict[str, tuple[int, bool]])
 
     def look(self, message: ConversationMessage) -> Iterator[str]:
-        """Take note of the next message; yield what is wrong with it."""
+        """Process the next message; yield what is wrong with it."""
         facts = facts_of(message)
         for call_id in facts.results:
             if call_id is None:
@@ -50,15 +50,16 @@ class CallWatch:
                 yield f"a tool's result for {call_id!r}, a call that does not wait for one"
         goes_on = facts.has_results or message.role is ParticipantRole.ASSISTANT
         if not goes_on or facts.answers_user:
-            # Something else came: calls before it will hardly be answered any more.
+            # A conversation that has moved on is unlikely to answer earlier calls. A late
+            # result is still accepted, so that interim and final results both pair.
             self._waiting = {call: (at, True) for call, (at, _) in self._waiting.items()}
         for call_id in facts.waits:
             self._waiting[call_id] = message.position or 0, False
 
     def unanswered(self) -> Iterator[tuple[int, str]]:
-        """Yield position and id of each call that was passed over without a result.
+        """Yield position and id of each call that has no result and will get none.
 
-        One that the chat ends with may still be under way.
+        A call at the end of the chat may still be in progress and is not among them.
         """
         for call_id, (position, is_passed) in self._waiting.items():
             if is_passed:
@@ -76,7 +77,7 @@ class _OwnFinding(Protocol):
 
 @runtime_checkable
 class _Checks(Protocol):
-    """A store that can look through its medium itself."""
+    """A store that can check its own medium, such as files for torn batches."""
 
     def verify(
         self, user_id: str | None, session_id: str | None, agent_id: str | None
@@ -85,7 +86,7 @@ class _Checks(Protocol):
 
 @attrs.define
 class VerifyCounts:
-    """How much was looked at."""
+    """How much was read."""
 
     chats: int = 0
     entries: int = 0
@@ -107,7 +108,7 @@ async def verify(
         storage: the raw store.
         user_id, session_id, agent_id: of which user, session or chat; all by default.
         verified: counts what was looked at.
-        on_progress: told how many entries were read, piece by piece.
+        on_progress: called after each page with the number of entries read.
     """
     done = verified or VerifyCounts()
     has_own = isinstance(storage, _Checks)
@@ -119,7 +120,7 @@ async def verify(
             continue
         done.chats += 1
         async for finding in _verify_chat(storage, info, done, on_progress):
-            if finding.check != "records" or not has_own:  # it has told of these already
+            if finding.check != "records" or not has_own:  # already reported by the store
                 yield finding
 
 
@@ -160,20 +161,21 @@ async def _records(
 
 
 class _ChatChecks:
-    """What is known of a chat while its log is read."""
+    """The checks of one chat, entry by entry."""
 
     def __init__(self, key: ChatKey, floor: int, records: list[SummaryRecord]) -> None:
         self._key = key
         self._floor = self._at = floor
         self._calls = CallWatch()
         self._records = records
-        # What records speak of is kept on the way: their last messages, and their heads.
+        # The log is read once and never held: keep only the entries that records refer to,
+        # their last messages and their heads.
         self._wanted = {record.position for record in records}
         self._wanted |= {m.position or 0 for record in records for m in record.head}
         self._kept: dict[int, Entry] = {}
 
     def trimmed(self, floor: int) -> None:
-        """Take note of the floor, which others may have raised meanwhile."""
+        """Note the floor, which another process may raise while the log is read."""
         self._floor = floor
         self._at = max(self._at, floor)
 

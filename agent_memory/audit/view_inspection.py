@@ -1,4 +1,4 @@
-"""What a model sees of a chat beside what is stored."""
+"""What a model sees of a chat, compared with what is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_memory.tokens import HeuristicTokenCounter, TokenCounter
 
 
 class NoSummarizer:
-    """Declines, so that the view is the one that is stored, and looking changes nothing."""
+    """Always declines, so that inspecting a view never changes it."""
 
     def summarize(self, messages: list[ConversationMessage], context_tokens: int) -> None:
         """Say "not yet", always."""
@@ -25,7 +25,7 @@ class NoSummarizer:
 async def explanation_of(
     storage: ChatStorage, key: ChatKey, *, provider: Provider | None = None
 ) -> Explanation:
-    """Say what a model sees of a chat and why; nothing is summarized.
+    """Explain what a model sees of a chat; nothing is summarized.
 
     The view is what the newest stored summary makes of the chat. An application whose trigger
     has not been reached since its start shows the chat raw until then.
@@ -33,7 +33,7 @@ async def explanation_of(
     Args:
         storage: the raw store.
         key: which chat.
-        provider: for whose API the view is made valid; None leaves it as it is.
+        provider: make the view valid for this API; None leaves it as it is.
     """
     wrapper = SummarizingChatStorage(
         storage, NoSummarizer(), 2, 1, provider=provider, close_inner=False
@@ -44,7 +44,7 @@ async def explanation_of(
 
 @attrs.frozen
 class Stretch:
-    """Raw messages in a row that stand in the view in the same way.
+    """Consecutive raw messages that appear in the view in the same way.
 
     Args:
         standing: how.
@@ -68,7 +68,7 @@ class Stretch:
 
 
 def stretches_of(explanation: Explanation, counter: TokenCounter | None = None) -> list[Stretch]:
-    """Put messages that stand alike together, in the order of the log."""
+    """Group consecutive messages that appear in the view in the same way."""
     count = (counter or HeuristicTokenCounter()).count
     numbers = {record.id: number for number, record in enumerate(explanation.summaries, 1)}
     found: list[list[ExplainedMessage]] = []

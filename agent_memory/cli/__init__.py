@@ -1,6 +1,9 @@
 """The command line, ``agent-memory``; needs the extra ``cli``.
 
-Each command is one module here; :mod:`agent_memory.cli.app` puts them together.
+Commands are grouped by what they do: :mod:`~agent_memory.cli.chats`,
+:mod:`~agent_memory.cli.views`, :mod:`~agent_memory.cli.transfer`, :mod:`~agent_memory.cli.care`,
+:mod:`~agent_memory.cli.report`, :mod:`~agent_memory.cli.demo`.
+:mod:`agent_memory.cli.app` finds and runs them.
 """
 
 from __future__ import annotations
@@ -17,9 +20,8 @@ _OURS = frozenset({"typer", "rich"})
 def main() -> None:
     """Run the command line with this process's arguments, and exit.
 
-    Exit codes: 0 done; 1 it could not be done, or not all of it, or something is wrong with what
-    was verified; 2 it was asked for in a way that cannot work; 130 interrupted. An
-    error is one line on standard error.
+    Exit codes: 0 success; 1 failure, also in part, or a problem was found; 2 wrong usage; 130
+    interrupted. An error is one line on standard error.
     """
     try:
         from agent_memory.cli.app import run  # noqa: PLC0415  (needs the extra)

@@ -1,4 +1,4 @@
-"""The commands, put together: found by name, loaded when they are used, failing in one line."""
+"""The command line's entry: finds commands by name, loads them lazily, reports failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", FAILED
-    # What the parser of arguments raises; its classes have no stable place to import them from.
+    # Errors of the argument parser: its exception classes have no stable import path.
     wording: Callable[[], str] | None = getattr(error, "format_message", None)
     if wording is not None:
         context = getattr(error, "ctx", None)
@@ -126,7 +126,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class _PlainHelp(TyperCommand):
-    """Help as people know it: ``USER [SESSION]``, flags without a value, whole paragraphs."""
+    """Help in the usual form: ``USER [SESSION]``, flags without a value, whole paragraphs."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what stands after the name; required arguments without braces."""
@@ -154,13 +154,13 @@ class CommandsOnDemand(TyperGroup):
 
 
 class _CommandOnDemand(TyperCommand):
-    """Stands for a command until it is called."""
+    """A placeholder that loads the command when it is called."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, help=COMMANDS[name][1])
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Begin to run the command itself."""
+        """Load the command and continue with it."""
         return load(self.name or "").make_context(*args, **kwargs)
 
 
@@ -169,7 +169,7 @@ def _without_braces(piece: str) -> str:
 
 
 def _flags_without_values(params: Any) -> Any:
-    """Have no option that takes no value shown as if it took one (``--json <bool>``)."""
+    """Hide the value placeholder of flags, which typer shows as ``--json <bool>``."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -193,7 +193,7 @@ def load(name: str) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=_PlainHelp)(getattr(loaded, function))
     command = typer.main.get_command(alone)
-    # A line's end within a paragraph is the source's, and no terminal is as wide.
+    # Line breaks within a paragraph come from the docstring; let the terminal wrap instead.
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join([text.replace("\n", " ") for text in paragraphs])
     return command
@@ -226,7 +226,7 @@ def _root(
 
 
 def _soften(*streams: TextIO) -> None:
-    """Have streams replace what their encoding does not know, instead of failing."""
+    """Make streams escape characters outside their encoding, instead of failing."""
     for stream in streams:
         reconfigure: Callable[..., None] | None = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -239,7 +239,7 @@ def run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         code = command.main(list(arguments), prog_name="agent-memory", standalone_mode=False)
-    except BrokenPipeError:  # whoever read the output has had enough
+    except BrokenPipeError:  # the reader closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (typer.Abort, KeyboardInterrupt):

@@ -102,7 +102,7 @@ async def _verify(
             async for info in scope.chats(storage):
                 try:
                     _print_digest(await digest_of(storage, info, through=through), json=json)
-                except InvalidRequestError as error:  # nothing of it is left up to there
+                except InvalidRequestError as error:  # trimmed beyond that position
                     found += 1
                     wrong = Finding(f"through {through}", str(error), info.key, "positions")
                     print(json_.dumps(_plain_finding(wrong)) if json else one_line(str(wrong)))  # noqa: T201
@@ -112,8 +112,8 @@ async def _verify(
 def _print_digest(digest: ChatDigest, *, json: bool) -> None:
     key = digest.key
     if json:
-        told = {"floor": digest.floor, "last": digest.last, "holes": digest.holes}
-        print(json_.dumps({**attrs.asdict(key), "sha256": digest.sha256, **told}))  # noqa: T201
+        log = {"floor": digest.floor, "last": digest.last, "holes": digest.holes}
+        print(json_.dumps({**attrs.asdict(key), "sha256": digest.sha256, **log}))  # noqa: T201
     else:
         span = f"floor {digest.floor}, last {digest.last}"
         print(f"sha256 {digest.sha256}  {span}  {one_line(str(key))}")  # noqa: T201
@@ -121,9 +121,9 @@ def _print_digest(digest: ChatDigest, *, json: bool) -> None:
 
 def _plain_finding(finding: Finding) -> dict[str, Any]:
     key = finding.key
-    whose = {} if key is None else attrs.asdict(key)
+    chat = {} if key is None else attrs.asdict(key)
     return {
-        **whose,
+        **chat,
         "check": finding.check,
         "location": finding.location,
         "reason": finding.reason,
@@ -243,7 +243,7 @@ async def _delete(store: str | None, scope: Scope, *, yes: bool, dry_run: bool) 
 
 
 def described(gone: Removed) -> str:
-    """Say what there is to go, or has gone."""
+    """Return the counts in words."""
     return (
         f"{plural(gone.chats, 'chat')} with {plural(gone.messages, 'message')} and "
         f"{plural(gone.summaries, 'summary', 'summaries')}"
@@ -251,10 +251,10 @@ def described(gone: Removed) -> str:
 
 
 def print_removed(gone: Removed, *, dry_run: bool, json: bool) -> None:
-    """Write what has gone, or would."""
+    """Print what was deleted, or would be."""
     if json:
-        told = {**attrs.asdict(gone), **({"dry_run": True} if dry_run else {})}
-        print(json_.dumps(told))  # noqa: T201  (a command line)
+        counts = {**attrs.asdict(gone), **({"dry_run": True} if dry_run else {})}
+        print(json_.dumps(counts))  # noqa: T201  (a command line)
     else:
         print(f"{'would delete' if dry_run else 'deleted'} {described(gone)}")  # noqa: T201
 

@@ -121,7 +121,7 @@ def _json(line: ChatLine) -> str:
 
 
 def words_of(line: ChatLine, width: int | None = None) -> str:
-    """Return a chat's line; on a terminal that is too narrow for it, in up to three.
+    """Return a chat's row as text; up to three lines on a narrow terminal.
 
     Args:
         line: of which chat.
@@ -141,7 +141,7 @@ def words_of(line: ChatLine, width: int | None = None) -> str:
 
 
 def _chop(text: str, cells: int) -> str:
-    """Return a text cut to what fits into so many cells of a terminal."""
+    """Truncate a text to a width in terminal cells."""
     shown = Text(text)
     shown.truncate(max(1, cells), overflow="ellipsis")
     return shown.plain
@@ -152,7 +152,7 @@ def _when(moment: datetime | None) -> str:
 
 
 def _chat(line: ChatLine) -> str:
-    """Name a chat as it is typed after a command."""
+    """Return a chat's ids, quoted for a shell."""
     key = line.key
     names = [visible(name) for name in (key.user_id, key.session_id, key.agent_id)]
     return " ".join(shlex.quote(name.translate(_BREAKS)) for name in names)
@@ -270,7 +270,7 @@ async def _items(
 
 
 async def _last_of(items: AsyncIterator[LogItem], last: int) -> AsyncIterator[LogItem]:
-    """Yield what there is from the newest messages on; no more than these are held."""
+    """Yield the items from the n-th newest message on, in bounded memory."""
     held: deque[LogItem] = deque()
     messages = 0
     async for item in items:

@@ -113,7 +113,7 @@ def read_conversations(path: Path) -> Conversations:
 
 @attrs.define
 class _Played:
-    """What one conversation came to; tokens are estimated."""
+    """The figures of one conversation; tokens are estimated."""
 
     id: str
     messages: Sequence[ConversationMessage]
@@ -130,7 +130,7 @@ class _Played:
         return "\n".join(text_of(message) for message in self.view if message.position is None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is told of it, as JSON holds it."""
+        """Return the figures as JSON data."""
         return {
             "id": self.id,
             "messages": len(self.messages),
@@ -187,7 +187,7 @@ class _DemoRun:
                         self.played.append(one)
                         await self._play_one(storage, one, lambda: bar.advance(task))
             self.reopened = raw.scope != "process"
-            if not self.reopened:  # closing it would be the end of what it holds
+            if not self.reopened:  # a store in memory would lose everything when closed
                 await self._compare(raw)
         if self.reopened:
             async with open_storage(self.url) as raw:
@@ -205,10 +205,12 @@ class _DemoRun:
             await storage.save_chat_message(*ids, message)
             one.tokens += tokens_of([message])
             one.view = await storage.fetch_chat(*ids)
-            # What is unpaired in the conversation itself is no fault of the view.
+            # A call that the conversation itself leaves unanswered is not the view's fault.
             usual |= unpaired([message], watch)
             torn = unpaired(one.view, CallWatch()) - usual
-            self.splits += [f"{one.id}, after message {number}: {told}" for told in sorted(torn)]
+            self.splits += [
+                f"{one.id}, after message {number}: {reason}" for reason in sorted(torn)
+            ]
             on_saved()
         explanation = await storage.explain(*ids)
         one.compactions = len(explanation.summaries)

@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: tables, transcripts, progress bars; no content is obeyed."""
+"""Terminal output: tables, transcripts and progress bars; no content is interpreted."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _GAP: Final = 2
 
 
 def console(*, errors: bool = False) -> Console:
-    """Return a console for output, or for what is said beside it; no markup, no emoji codes."""
+    """Return a console on standard output or error, without markup and emoji codes."""
     stream = sys.stderr if errors else sys.stdout
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
 @attrs.frozen
 class Column:
-    """A column of a table: its name, and whether it holds figures, which are never cut."""
+    """A column of a table: its name, and whether it holds figures, which are never truncated."""
 
     name: str
     is_figure: bool = True
@@ -55,7 +55,7 @@ def print_table(
     rows: Sequence[Sequence[str]],
     total: Sequence[str] | None = None,
 ) -> None:
-    """Write a table; where the terminal is too narrow for its figures, a row as lines.
+    """Print a table; on a terminal too narrow for its figures, each row as lines.
 
     Args:
         out: where to.
@@ -129,9 +129,9 @@ class _RateColumn(ProgressColumn):
 
 
 def counting_bar(*, shown: bool) -> Progress:
-    """Return a bar on standard error that tells messages, their rate, and the time left.
+    """Return a bar on standard error with the number of messages, their rate and the time left.
 
-    Nothing is drawn where standard error is no terminal: a log wants no bars.
+    Nothing is drawn if standard error is not a terminal: bars would fill a log file.
     Tasks may count in another unit than messages; then they have a field ``counted``.
 
     Args:

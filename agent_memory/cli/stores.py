@@ -1,4 +1,4 @@
-"""What the commands share: which store, which chats, and how it goes."""
+"""What commands share: options, opening a store, choosing a chat, confirmations."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not 
 
 
 def utf8(text: str | None) -> str | None:
-    """Return an id as it was typed, where Python takes the terminal for one of ASCII (LC_ALL=C).
+    """Return an id as it was typed, also under LC_ALL=C.
 
-    Its bytes come as lone surrogates then; those of UTF-8 are read as what they are.
+    There Python decodes arguments as ASCII and turns other bytes into lone surrogates; they are
+    read as UTF-8 instead.
     """
     if text is None:
         return None
@@ -101,7 +102,7 @@ def given(store: str | None) -> str:
     """Return the URL that was given.
 
     Raises:
-        InvalidRequestError: none was.
+        InvalidRequestError: no URL was given.
     """
     if not store:
         raise InvalidRequestError(f"which store? Give --store URL or set {STORE}; {EXAMPLES}")
@@ -114,7 +115,7 @@ async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[C
 
     Args:
         store: its URL, if one was given.
-        create: whether to make what is missing of it; commands that look do not.
+        create: whether to create missing files and tables; only writing commands do.
     """
     async with open_storage(given(store), create=create) as storage:
         yield storage
@@ -122,7 +123,7 @@ async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[C
 
 @contextmanager
 def only_looking() -> Generator[None]:
-    """Silence warnings of summaries that are due: a command that looks at a view makes none."""
+    """Silence warnings about overdue summaries, which inspecting a view does not make."""
     log = logging.getLogger("agent_memory.summarizing.cooldown")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -133,7 +134,7 @@ def only_looking() -> Generator[None]:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end."""
+    """Run a command's coroutine."""
     return asyncio.run(work)
 
 
@@ -174,12 +175,12 @@ async def chosen_chat(
 
 
 def say(text: str) -> None:
-    """Write a line beside the output."""
+    """Print a line to standard error."""
     print(one_line(text), file=sys.stderr)  # noqa: T201  (a command line)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, unless the answer was given beforehand.
+    """Ask for confirmation, unless ``--yes`` was passed.
 
     Raises:
         InvalidRequestError: stdin is not a terminal.

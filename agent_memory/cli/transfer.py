@@ -77,24 +77,22 @@ def import_chats(
 ) -> None:
     """Store the messages of a file, or of another library's store.
 
-    A file whose first record has not the shape of any form that is read is refused before
-    anything is written; a bad record further on ends the import, naming its file and line.
-    Doing it again stores nothing twice; what was interrupted is resumed that way.
+    A file whose first record is of no known format is refused before anything is written; a bad
+    record further on ends the import, naming its file and line. Running it again stores nothing
+    twice, and resumes an interrupted import.
     """
-    whose = DefaultIds(user, agent)
-    moved, tally = run_async(
-        _import(store, source, form, whose, table, keep_going, shown=not json)
-    )
+    ids = DefaultIds(user, agent)
+    moved, tally = run_async(_import(store, source, form, ids, table, keep_going, shown=not json))
     if moved == ImportCounts():
         say(f"there was nothing to import in {without_secrets(source)}")
-    tell(moved, json=json, tally=tally)
+    print_counts(moved, json=json, tally=tally)
 
 
 async def _import(
     store: str | None,
     place: str,
     form: str | None,
-    whose: DefaultIds,
+    ids: DefaultIds,
     table: str | None,
     keep_going: bool,
     *,
@@ -102,8 +100,9 @@ async def _import(
 ) -> tuple[ImportCounts, Tally]:
     chosen: SourceFormat | None = form  # type: ignore[assignment]  # open_source checks it
     given(store)
-    # Before the store is opened, which may make it: the source may be refused.
-    source = await open_source(place, chosen, whose, table=table)
+    # The source comes first: opening the store may create it, and a refused source must leave
+    # nothing behind.
+    source = await open_source(place, chosen, ids, table=table)
     stream = source.stream if keep_going else await checked(source.stream)
     async with opened(store, create=True) as target:
         with counting_bar(shown=shown) as bar:
@@ -126,13 +125,13 @@ def _say_bad(bad: Finding) -> None:
     say(str(bad))
 
 
-def tell(moved: ImportCounts, *, json: bool, tally: Tally | None = None) -> None:
-    """Write what a move came to; ends the command where a record was bad.
+def print_counts(moved: ImportCounts, *, json: bool, tally: Tally | None = None) -> None:
+    """Print the statistics of an import; exit with code 1 if a record was bad.
 
     Args:
         moved: what was stored.
         json: whether to write it for programs.
-        tally: what the source's records were read as, where it is not a store of ours.
+        tally: what the records were read as, where the source is not a store.
     """
     if json:
         counted = {} if tally is None else attrs.asdict(tally)
@@ -160,10 +159,10 @@ def _words(moved: ImportCounts) -> list[str]:
 
 
 def _counts(tally: Tally) -> list[str]:
-    told = {"read as": tally.read, "not taken over": tally.left_out}
+    counts = {"read as": tally.read, "not taken over": tally.left_out}
     return [
         f"{verb} {', '.join([f'{kind} ({count:,})' for kind, count in counter.most_common()])}"
-        for verb, counter in told.items()
+        for verb, counter in counts.items()
         if counter
     ]
 
@@ -248,28 +247,28 @@ def _resumed_at(
 
 
 def _part_of(output: Path) -> Path:
-    """Return what a file is called until it is whole."""
+    """Return the name of a file until it is complete."""
     return output.with_name(f"{output.name}.part")
 
 
 def _unfinished(output: Path) -> Path:
-    """Return the file that an interrupted export has left: under its own name, or in part."""
+    """Return the file of an interrupted export: the partial one, or one with the final name."""
     part = _part_of(output)
     return part if part.exists() else output
 
 
 @contextmanager
 def _file(output: Path | None, *, append: bool, is_resumable: bool) -> Generator[BinaryIO]:
-    """Open the output. A file gets its name when it is whole.
+    """Open the output. A file gets its name when it is complete.
 
-    Until then it is ``….part``, which is left behind only where --resume can go on with it.
+    Until then it is ``….part``, which is kept after a failure only if --resume can continue it.
     """
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.flush()
         return
-    if output.exists() and not output.is_file():  # a device, a pipe: nothing to be renamed
+    if output.exists() and not output.is_file():  # a rename would replace a device or pipe
         with output.open("wb") as file:
             yield file
         return
@@ -294,7 +293,7 @@ async def _export(
 ) -> ExportCounts:
     async with opened(store) as storage:
         total = await _total(storage, scope)
-        if not total and scope.user_id is not None:  # before anything is written
+        if not total and scope.user_id is not None:  # raised before the output is created
             raise no_such_chat(store, scope)
         with counting_bar(shown=out is not sys.stdout.buffer) as bar:
             task = bar.add_task("exporting", total=total)
@@ -333,8 +332,9 @@ def copy_chats(
 ) -> None:
     """Copy every chat from one store to another, and compare them afterwards.
 
-    Messages, notes and summaries go along. Doing it again copies what is missing; what was
-    interrupted is resumed that way.
+    Messages, notes and summaries are copied. Running it again copies what is missing, and
+    resumes an interrupted copy. Summaries are left out where messages get other positions in the
+    target, as after a trim of the source; the counts say how many.
     """
     if source == target:
         raise InvalidRequestError("source and target are the same store")
@@ -350,7 +350,7 @@ def copy_chats(
     if different:
         say(f"{plural(len(different), 'chat')} differ; copy again if the source was in use")
         raise typer.Exit(FAILED)
-    tell(moved, json=False)
+    print_counts(moved, json=False)
     print("the target holds everything, compared entry by entry")  # noqa: T201
 
 

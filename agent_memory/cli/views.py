@@ -103,7 +103,7 @@ def _print(
             table.add_row(*_mark_row(coming.popleft()))
 
     table = Table(title="What is stored, and what the model sees of it", title_justify="left")
-    # Figures are never folded; what is said may be.
+    # Positions are never wrapped; texts may be.
     table.add_column("position", style="dim", no_wrap=True)
     table.add_column("stored", overflow="fold")
     table.add_column("the model sees", overflow="fold")

@@ -133,7 +133,7 @@ class TimeLine:
 def time_line(
     report: SessionReport, target: Callable[[ConversationMessage], str] = lambda _message: ""
 ) -> TimeLine:
-    """Draw who spoke when; messages too near to tell apart share a dot.
+    """Draw who spoke when; messages that would overlap share a dot.
 
     Args:
         report: of the session.

@@ -1,4 +1,4 @@
-"""What a report of a session tells, before it is drawn."""
+"""The contents of a session report, before it is drawn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent_memory.turns import asks
 
 @attrs.frozen
 class ModelRequest:
-    """One time that the model was asked.
+    """One request to the model.
 
     Args:
         position: of its answer.
@@ -55,7 +55,7 @@ class ChatReport:
         seen_tokens: of the view, estimated.
         marks: what the log holds beside messages, in order.
         digest: of the log.
-        turns: how often the user asked something; what follows a question belongs to its turn.
+        turns: number of user turns: a question with everything that follows it.
     """
 
     explanation: Explanation
@@ -150,7 +150,7 @@ def made_at(record: SummaryRecord) -> int:
 
 
 def requests_of(explanation: Explanation, counter: TokenCounter) -> list[ModelRequest]:
-    """Work out what each of the assistant's messages was an answer to."""
+    """Work out the size of the context for each of the assistant's messages."""
     messages = [explained.message for explained in explanation.messages]
     sums = [0, *accumulate([counter.count(message) for message in messages])]
     first = (messages[0].position or 1) if messages else 1
@@ -202,7 +202,7 @@ class TranscriptItem:
 
 @attrs.frozen
 class TranscriptRow:
-    """Items in a row that are all folded or all not, and what is said of folded ones."""
+    """Consecutive items that are all folded or all shown, with the label of folded ones."""
 
     label: str
     items: Sequence[TranscriptItem]
@@ -268,18 +268,18 @@ def _fold_words(stretch: Stretch) -> str:
 
 
 def _label(items: Sequence[TranscriptItem]) -> str:
-    """Say what is folded, of each agent; empty if nothing is."""
+    """Return the label of folded items, by agent; empty if nothing is folded."""
     if not items[0].fold:
         return ""
     messages: dict[str, list[TranscriptItem]] = {}
     for item in items:
         if isinstance(item.held, ConversationMessage):
             messages.setdefault(item.agent, []).append(item)
-    told: list[str] = []
+    labels: list[str] = []
     for agent, found in messages.items():
         named = f"{agent} " if len(messages) > 1 else ""
         reach = f"#{found[0].position} to #{found[-1].position}"
         tokens = sum([item.tokens for item in found])
         size = f"{len(found):,} message{'' if len(found) == 1 else 's'}, {tokens:,} tokens"
-        told.append(f"{named}{reach}: {size}, {found[0].fold}")
-    return "; ".join(told)
+        labels.append(f"{named}{reach}: {size}, {found[0].fold}")
+    return "; ".join(labels)

@@ -78,7 +78,7 @@ class OpenedSource:
 
 
 async def open_source(
-    place: str, form: SourceFormat | None, whose: DefaultIds, *, table: str | None = None
+    place: str, form: SourceFormat | None, ids: DefaultIds, *, table: str | None = None
 ) -> OpenedSource:
     """Find out what a path or URL holds, and read it.
 
@@ -86,11 +86,11 @@ async def open_source(
         place: a file; or the URL of a database: ``sqlite:///…``, ``postgresql://…``,
             ``mysql://…``, ``dynamodb://table?region=…``.
         form: what it holds; None to find out.
-        whose: ids for where the source has none.
+        ids: for where the source has none.
         table: the table with the messages, where it has not its usual name.
 
     Raises:
-        InvalidRequestError: that cannot be told, or the options do not fit together.
+        InvalidRequestError: the format is not recognised, or the options contradict each other.
         OSError: the file cannot be read.
     """
     if form is not None and form not in get_args(SourceFormat):
@@ -102,11 +102,11 @@ async def open_source(
     if scheme == "dynamodb":
         return await _dynamodb(place, form)
     if scheme in _SQL:
-        return await _tables(place, form, whose, table)
+        return await _tables(place, form, ids, table)
     path = Path(place)
     if await asyncio.to_thread(_is_sqlite, path, place, is_path=not scheme):
-        return await _tables(f"sqlite:///{path.as_posix()}", form, whose, table)
-    return await asyncio.to_thread(_file, path, form, whose)
+        return await _tables(f"sqlite:///{path.as_posix()}", form, ids, table)
+    return await asyncio.to_thread(_file, path, form, ids)
 
 
 def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
@@ -121,7 +121,7 @@ def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
         return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
-def _file(path: Path, form: SourceFormat | None, whose: DefaultIds) -> OpenedSource:
+def _file(path: Path, form: SourceFormat | None, ids: DefaultIds) -> OpenedSource:
     if form in _TABLES_ONLY:
         raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
     tally = Tally()
@@ -129,7 +129,7 @@ def _file(path: Path, form: SourceFormat | None, whose: DefaultIds) -> OpenedSou
     if form == "jsonl" or (form is None and _is_export(path)):
         chunks = _counted(read_jsonl(path), tally)
     else:
-        chunks = read_file(path, form, whose, tally)
+        chunks = read_file(path, form, ids, tally)
     return OpenedSource(in_thread(chunks), path.stat().st_size, tally)
 
 
@@ -150,14 +150,14 @@ def _is_export(path: Path) -> bool:
 
 
 async def _tables(
-    url: str, form: SourceFormat | None, whose: DefaultIds, table: str | None
+    url: str, form: SourceFormat | None, ids: DefaultIds, table: str | None
 ) -> OpenedSource:
     from agent_memory.audit.sources.tables import open_tables  # noqa: PLC0415  (an extra)
 
     if form in _FILES_ONLY:
         raise InvalidRequestError(f"{form} is a format of files, not of databases")
     tally = Tally()
-    stream, total = await open_tables(url, form, whose, table, tally)
+    stream, total = await open_tables(url, form, ids, table, tally)
     return OpenedSource(stream, total, tally)
 
 
@@ -183,20 +183,20 @@ RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
 
 
 def read_file(
-    path: Path, form: str | None, whose: DefaultIds, tally: Tally
+    path: Path, form: str | None, ids: DefaultIds, tally: Tally
 ) -> Iterator[Chunk | Finding]:
     """Read a file of any form but this library's own, in bounded memory unless it is a document.
 
     Message ids are made of the place in the conversation where the source has none, so that
     reading a file again stores nothing twice. A conversation without an id is named after its
-    file, its place there and all that it holds, so that no two of them become one chat; once it
-    has grown it is another one. One with an id goes on where it ended.
+    file, its place there and all that it holds, so that no two of them become one chat; a
+    file that has grown therefore becomes another chat. One with an id is continued.
 
     Args:
         path: the file.
         form: a name of :data:`RECORDS`, any other for messages and conversations; None to
             find out.
-        whose: ids for where the file has none.
+        ids: for where the file has none.
         tally: counts what was read as what.
 
     Raises:
@@ -205,10 +205,10 @@ def read_file(
     first, more = _beginning(path)
     reader = _reader_of(first) if form is None else RECORDS.get(form, (None, None))[1]
     if reader is not None:
-        return in_chunks(reader(path, whose, tally))
+        return in_chunks(reader(path, ids, tally))
     if _is_document(path, first, more=more):
-        return in_chunks(_document(path, whose, tally))
-    return in_chunks(_conversations(path, whose, tally))
+        return in_chunks(_document(path, ids, tally))
+    return in_chunks(_conversations(path, ids, tally))
 
 
 def _beginning(path: Path) -> tuple[bytes, bool]:
@@ -239,11 +239,12 @@ def _is_document(path: Path, first: bytes, *, more: bool) -> bool:
 
 
 _PRETTY: Final = 200
-"""A broken first line longer than this is a broken line, not the start of a document."""
+"""A pretty-printed document begins with a short line, such as ``{``: a longer first line that
+does not parse is a damaged record, which is reported with its line number."""
 
 
 def _conversations(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
-    ChatKey(ids.user_id, _stem(path), ids.agent_id)  # refuses ids before anything is read
+    ChatKey(ids.user_id, _stem(path), ids.agent_id)  # refuses invalid ids before reading
     single: ChatKey | None = None
     count = 0
 
@@ -265,11 +266,11 @@ def _conversations(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[Source
 
 
 def _sized(item: SourceMessage, size: int, end: int) -> SourceMessage:
-    # A conversation's size is that of its line: it counts once, with its first message.
+    # The size of the whole line counts once, with the first message: it bounds a chunk.
     return item._replace(size=0 if item.number > 1 else size, done=end)
 
 
-def _document(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def _document(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         plain: Any = parsed(text)
@@ -281,7 +282,7 @@ def _document(path: Path, whose: DefaultIds, tally: Tally) -> Iterator[SourceMes
     for index, item in enumerate(items if is_many else [plain], 1):
         place = f"{path}, conversation {index}" if is_many else str(path)
         prefix = f"{_stem(path)}-{index}" if is_many else _stem(path)
-        yield from _conversation(item, whose, prefix, place, tally)
+        yield from _conversation(item, ids, prefix, place, tally)
 
 
 _STEM: Final = 40
@@ -295,7 +296,7 @@ def _stem(path: Path) -> str:
 
 
 def _digest(conversation: Any) -> str:
-    """Return what tells a conversation from others, however its JSON is laid out.
+    """Return a digest of a conversation that does not depend on how its JSON is laid out.
 
     Raises:
         InvalidRequestError: it is nested too deeply.
@@ -308,7 +309,7 @@ def _digest(conversation: Any) -> str:
 
 
 def _digest_of_lines(path: Path) -> str:
-    """Return what tells a conversation of one message a line from others, in bounded memory."""
+    """Return a digest of a conversation of one message a line, in bounded memory."""
     digest = sha256()
     with LineReader(path) as reader:
         for line in reader:
@@ -317,22 +318,22 @@ def _digest_of_lines(path: Path) -> str:
 
 
 def _conversation(
-    plain: Any, whose: DefaultIds, prefix: str, place: str, tally: Tally
+    plain: Any, ids: DefaultIds, prefix: str, place: str, tally: Tally
 ) -> Iterator[SourceMessage | Finding]:
     fields = as_dict(plain)
     if fields is not None and chatgpt.recognise(fields):
-        yield from chatgpt.read(fields, whose, place, tally)
+        yield from chatgpt.read(fields, ids, place, tally)
         return
     messages: Any = plain if fields is None else fields.get("messages")
     if not isinstance(cast("object", messages), list):
         kind = (fields or {}).get("type")
-        told = f"a record of type {kind!r} is not known" if kind else "it is no conversation"
+        reason = f"a record of type {kind!r} is not known" if kind else "it is no conversation"
         yield Finding(
-            place, f"{told}; expected {_CONVERSATION}, or {EXPECTED.removeprefix('expected ')}"
+            place, f"{reason}; expected {_CONVERSATION}, or {EXPECTED.removeprefix('expected ')}"
         )
         return
     try:
-        key = _key(plain, fields or {}, whose, prefix)
+        key = _key(plain, fields or {}, ids, prefix)
     except InvalidRequestError as error:
         yield Finding(place, str(error))
         return
@@ -350,9 +351,9 @@ def _conversation(
             yield SourceMessage(key, message, f"{place}, message", number)
 
 
-def _key(plain: Any, fields: Block, whose: DefaultIds, prefix: str) -> ChatKey:
+def _key(plain: Any, fields: Block, ids: DefaultIds, prefix: str) -> ChatKey:
     given = fields["id"] if "id" in fields else f"{prefix}-{_digest(plain)}"
     session_id = str(given) if type(given) is int else given
     return ChatKey(
-        fields.get("user_id", whose.user_id), session_id, fields.get("agent_id", whose.agent_id)
+        fields.get("user_id", ids.user_id), session_id, fields.get("agent_id", ids.agent_id)
     )

@@ -37,7 +37,7 @@ def recognise(conversation: Block) -> bool:
 
 
 def read(
-    conversation: Block, whose: DefaultIds, place: str, tally: Tally
+    conversation: Block, ids: DefaultIds, place: str, tally: Tally
 ) -> Iterator[SourceMessage | Finding]:
     """Read the current branch of a conversation; what only others hold is counted."""
     try:
@@ -55,7 +55,7 @@ def read(
         others -= 1
         try:
             made = _message(message, name, began, waiting, tally)
-            key = ChatKey(whose.user_id, _session(conversation), whose.agent_id)
+            key = ChatKey(ids.user_id, _session(conversation), ids.agent_id)
         except InvalidRequestError as error:
             yield Finding(f"{place}, node {name!r}", str(error))
             continue
@@ -147,7 +147,7 @@ def _extra(
 
 def _time(seconds: object) -> datetime:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-        return _EPOCH  # the export does not say; what is imported twice shall be equal
+        return _EPOCH  # unknown: a fixed moment, so that importing twice makes equal messages
     try:
         return _EPOCH + timedelta(seconds=seconds)
     except (OverflowError, ValueError):

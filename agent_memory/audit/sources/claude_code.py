@@ -81,7 +81,7 @@ class _Transcript:
     ids: DefaultIds
     tally: Tally
     billed: str = ""
-    """The reply whose usage has been counted."""
+    """Id of the reply that was counted last."""
 
     def read(self, record: JsonRecord) -> Iterator[SourceMessage]:
         fields = as_dict(record.plain)
@@ -106,7 +106,8 @@ class _Transcript:
         )
 
     def _usage(self, reply: Block) -> Usage | None:
-        # A reply's blocks are lines of their own, each with the usage of the whole reply.
+        # Each block of a reply is a line of its own, with the usage of the whole reply: counting
+        # every line would multiply the cost.
         reply_id = as_text(reply.get("id"))
         if reply_id and reply_id == self.billed:
             return None

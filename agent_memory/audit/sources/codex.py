@@ -2,7 +2,7 @@
 
 A line is ``{"timestamp": …, "type": …, "payload": {…}}``. What was sent to the model and came
 from it are the lines of type ``response_item``, whose payload is an item of OpenAI's Responses;
-``event_msg`` lines tell a user interface of the same once more.
+``event_msg`` lines repeat the same for a user interface.
 Source: https://github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (RolloutLine,
 RolloutItem) and ``models.rs`` (ResponseItem).
 """
@@ -69,7 +69,8 @@ def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | 
 
 
 def _session(fields: Block) -> str:
-    # A fork repeats the lines of its parent, that one's session_meta too: the first is its own.
+    # A forked session's file repeats its parent's lines, session_meta included. Only the first
+    # session_meta is its own.
     return as_text(fields["payload"].get("id")) if fields["type"] == "session_meta" else ""
 
 

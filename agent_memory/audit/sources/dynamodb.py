@@ -41,7 +41,7 @@ async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk 
         tally: counts the messages that were read.
 
     Raises:
-        InvalidRequestError: it is no such URL.
+        InvalidRequestError: it is not such a URL.
         MissingDependencyError: aioboto3 is not installed.
         StorageUnavailableError: DynamoDB does not answer, or refuses.
     """
@@ -91,7 +91,8 @@ def _messages(item: Mapping[str, Any], table: str) -> Iterator[SourceMessage | F
     """Read one item: a chat with all of its messages."""
     sort_key = str(item.get("SK", ""))
     place = f"table {table}, item {item.get('PK')!r} / {sort_key!r}"
-    # An agent's id holds no "#" there; a session's may.
+    # agent-squad joins session and agent with "#". Session ids may contain one; agent ids are
+    # names turned into slugs and do not.
     session_id, joined, agent_id = sort_key.rpartition("#")
     if not joined or not isinstance(item.get("conversation"), list):
         yield Finding(place, "it is no chat of agent-squad's")

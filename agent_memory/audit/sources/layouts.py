@@ -49,14 +49,14 @@ class Layout:
         """All columns, the chat's first."""
         return (*self.chat, self.number, *self.values)
 
-    def key(self, chat: Sequence[Any], whose: DefaultIds) -> ChatKey:
+    def key(self, chat: Sequence[Any], ids: DefaultIds) -> ChatKey:
         """Return the key for the values of the chat's columns.
 
         Raises:
-            InvalidRequestError: one is no id.
+            InvalidRequestError: one is not a valid id.
         """
         if len(chat) == 1:
-            return ChatKey(whose.user_id, chat[0], whose.agent_id)
+            return ChatKey(ids.user_id, chat[0], ids.agent_id)
         user_id, session_id, agent_id = chat
         return ChatKey(user_id, session_id, agent_id)
 
@@ -65,7 +65,7 @@ def from_milliseconds(value: object) -> datetime:
     """Return the moment that many milliseconds after 1970.
 
     Raises:
-        InvalidRequestError: there is none.
+        InvalidRequestError: it is out of range.
     """
     try:
         return _EPOCH + timedelta(milliseconds=int(str(value)))
@@ -82,7 +82,7 @@ def agent_squad_message(
 
 
 def _role(role: object) -> object:
-    # An enumeration's text, where its name was stored in place of its value.
+    # An enum formatted as text is its name, such as ParticipantRole.USER.
     return role.rpartition(".")[2].lower() if isinstance(role, str) else role
 
 
@@ -111,7 +111,7 @@ def loads(text: object) -> Any:
     """Return what a JSON column holds, whether the driver has read it already or not.
 
     Raises:
-        InvalidRequestError: it is no JSON.
+        InvalidRequestError: it is not JSON.
     """
     if not isinstance(text, str | bytes):
         return text
@@ -122,7 +122,7 @@ def loads(text: object) -> Any:
 
 
 def _moment(value: object) -> datetime | None:
-    """Return a column's time stamp; those tables keep UTC, without saying so."""
+    """Return a column's timestamp; these tables store UTC without an offset."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

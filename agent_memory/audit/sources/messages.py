@@ -106,7 +106,8 @@ def _langchain_extra(data: Mapping[str, Any], role: object) -> dict[str, Any]:
     calls = as_list(given.get("tool_calls")) or [
         _call(call) for call in as_list(data.get("tool_calls"))
     ]
-    # Some providers' content holds the calls as blocks of its own.
+    # Anthropic's and Bedrock's content has the calls as blocks, and LangChain repeats them in
+    # `tool_calls`: adding those again would double every call.
     inside = {part.id for part in parts(ConversationMessage("assistant", data.get("content")))}
     missing = [call for call in calls if (as_dict(call) or {}).get("id") not in inside]
     if missing:
@@ -215,14 +216,14 @@ def read_message(item: object, message_id: str, tally: Tally) -> ConversationMes
         tally: counts as what it was read.
 
     Raises:
-        InvalidRequestError: it has not the shape of any form; the text says what is wrong.
+        InvalidRequestError: it matches no known format; the text says what is wrong.
     """
     fields = as_dict(item)
     if fields is None:
         raise InvalidRequestError(f"a message must be an object; expected {EXPECTED}")
-    for foreign, told in _FOREIGN.items():
+    for foreign, reason in _FOREIGN.items():
         if isinstance(fields.get(foreign), list):
-            raise InvalidRequestError(f"{told}; expected {EXPECTED}")
+            raise InvalidRequestError(f"{reason}; expected {EXPECTED}")
     try:
         for recognise, read in _READERS:
             if recognise(fields):
@@ -268,7 +269,8 @@ def check_content(role: object, content: object) -> Any:
     """Return content that is text or a list of blocks whose types are all known.
 
     Raises:
-        InvalidRequestError: it is not, so that something in it might never be shown.
+        InvalidRequestError: it is not. An unknown block could hold text that no view, report or
+            transcript would ever show.
     """
     if isinstance(content, str):
         return content

@@ -58,7 +58,7 @@ class Database(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections."""
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def _errors(shown: str) -> Generator[None]:
     try:
         yield
     except (SQLAlchemyError, OSError) as error:
-        # The driver's own words, without the statement and a link to an explanation.
+        # The driver's message alone: SQLAlchemy adds the statement and a link.
         cause = getattr(error, "orig", None) or error
         raise StorageUnavailableError(f"{shown} cannot be read: {cause}") from error
 
@@ -84,7 +84,8 @@ class DatabaseFile(Database):
         self._engine = create_engine(
             f"sqlite:///file:{name}?mode=ro&uri=true",
             poolclass=NullPool,
-            connect_args={"check_same_thread": False},  # one thread at a time, not always one
+            # Used by one thread at a time, but not always the same one.
+            connect_args={"check_same_thread": False},
         )
 
     async def run(self, work: Callable[[Connection], T]) -> T:
@@ -96,7 +97,7 @@ class DatabaseFile(Database):
         return in_thread(self._parts(query))
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections."""
         self._engine.dispose()
 
     def _run(self, work: Callable[[Connection], T]) -> T:
@@ -138,19 +139,19 @@ class DatabaseServer(Database):
                     yield [tuple(row) for row in part]
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections."""
         await self._engine.dispose()
 
 
 async def open_tables(
-    url: str, form: str | None, whose: DefaultIds, table: str | None, tally: Tally
+    url: str, form: str | None, ids: DefaultIds, table: str | None, tally: Tally
 ) -> tuple[AsyncIterator[Chunk | Finding], int]:
     """Find a library's messages in a database.
 
     Args:
         url: of the database, which is only read.
-        form: whose layout; None to find out.
-        whose: ids for where the layout has none.
+        form: which library's layout; None to detect it.
+        ids: for where the layout has none.
         table: the table's name, where it is not the usual one.
         tally: counts the messages that were read.
 
@@ -170,11 +171,11 @@ async def open_tables(
     except BaseException:
         await reader.close()
         raise
-    return _chunks(reader, layout, found, whose, tally), total
+    return _chunks(reader, layout, found, ids, tally), total
 
 
 async def _chunks(
-    reader: Database, layout: Layout, table: Table, whose: DefaultIds, tally: Tally
+    reader: Database, layout: Layout, table: Table, ids: DefaultIds, tally: Tally
 ) -> AsyncIterator[Chunk | Finding]:
     """Read the table in the order of chats and numbers, in one query, a part at a time."""
     columns = [table.c[name] for name in layout.columns]
@@ -182,7 +183,7 @@ async def _chunks(
     done = 0
     try:
         async for rows in reader.stream(query):
-            for piece in in_chunks(_messages(rows, layout, table.name, whose, done)):
+            for piece in in_chunks(_messages(rows, layout, table.name, ids, done)):
                 if isinstance(piece, Chunk):
                     tally.read[f"table of {layout.name}"] += len(piece.entries)
                 yield piece
