@@ -13,7 +13,7 @@ import attrs
 from agent_memory.audit import jsonl
 from agent_memory.audit.chunks import ExportPiece
 from agent_memory.audit.escaping import one_line, safe_json, visible
-from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note_text
+from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note_text, part_text
 from agent_memory.audit.selection import WHOLE, Scope, Selection
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.exchanges import facts_of
@@ -329,12 +329,10 @@ def _section(entry: Entry, agent: str) -> str:
 def _block(part: Part) -> str:
     name = _escaped(part.name or "")
     if part.kind == "call":
-        arguments = part.payload if isinstance(part.payload, str) else to_json(part.payload)
-        return f"\nCalls the tool {name}:\n{_fenced(arguments)}"
+        return f"\nCalls the tool {name}:\n{_fenced(part_text(part))}"
     if part.kind == "result":
-        return f"\n{'The tool failed' if part.is_error else 'The tool answered'}:\n" + _fenced(
-            part.text
-        )
+        outcome = "The tool failed" if part.is_error else "The tool answered"
+        return f"\n{outcome}:\n{_fenced(part.text)}"
     if part.kind == "reasoning":
         return f"\nThought:\n{_fenced(part.text)}" if part.text else ""
     if part.kind == "media":

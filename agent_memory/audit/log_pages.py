@@ -13,6 +13,7 @@ import attrs
 from agent_memory.audit.escaping import one_line
 from agent_memory.audit.findings import finding_of, is_unreadable
 from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.providers import Part
 from agent_memory.providers.part import to_json
 from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage.base import ChatStorage
@@ -233,6 +234,13 @@ class _GapFinder:
         if first < position:
             place = f"position {first}" if first == position - 1 else f"positions from {first}"
             yield Hole(self.key, first, position - 1, place, "the store holds nothing there")
+
+
+def part_text(part: Part) -> str:
+    """Return what a part of a message says: of a call its arguments, as JSON."""
+    if part.kind != "call":
+        return part.text
+    return part.payload if isinstance(part.payload, str) else to_json(part.payload)
 
 
 def hole_text(hole: Hole) -> str:

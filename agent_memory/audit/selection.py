@@ -8,11 +8,10 @@ from typing import Final
 
 import attrs
 
-from agent_memory.audit.log_pages import Hole, LogItem, note_text, peeked
+from agent_memory.audit.log_pages import Hole, LogItem, note_text, part_text, peeked
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
-from agent_memory.providers.part import to_json
 from agent_memory.records import ChatInfo, Note
 from agent_memory.storage.base import ChatStorage
 
@@ -160,4 +159,4 @@ def _texts(item: ConversationMessage | Note) -> Iterator[str]:
         yield part.text
         yield part.name or ""
         if part.kind == "call":
-            yield part.payload if isinstance(part.payload, str) else to_json(part.payload)
+            yield part_text(part)

@@ -43,7 +43,7 @@ def report_failure(error: BaseException, arguments: Sequence[str] = ()) -> int:
             shown = without_secrets(given)
             if given and shown != given:
                 text = text.replace(given, shown)
-    print(f"agent-memory: {one_line(text)}", file=sys.stderr)  # noqa: T201  (a command line)
+    print(f"agent-memory: {one_line(text)}", file=sys.stderr)
     return code
 
 

@@ -18,7 +18,7 @@ from agent_memory.audit.findings import Finding
 from agent_memory.audit.selection import Scope
 from agent_memory.audit.verification import ChatDigest, VerifyCounts, digest_of, verify
 from agent_memory.cli.app import FAILED
-from agent_memory.cli.drawing import Column, console, counting_bar, print_table
+from agent_memory.cli.drawing import Column, console, counting, print_table
 from agent_memory.cli.stores import (
     AnyAgent,
     AnySession,
@@ -71,11 +71,11 @@ def verify_chats(
     if not verified.chats and not found and user is not None:
         raise no_such_chat(store, scope)
     if json:
-        print(json_.dumps({**attrs.asdict(verified), "wrong": found}))  # noqa: T201
+        print(json_.dumps({**attrs.asdict(verified), "wrong": found}))
     else:
         size = f"{plural(verified.chats, 'chat')}, {plural(verified.entries, 'entry', 'entries')}"
         verdict = plural(found, "problem") if found else "all is well"
-        print(f"{verdict}: {size}, {plural(verified.summaries, 'summary', 'summaries')} read")  # noqa: T201
+        print(f"{verdict}: {size}, {plural(verified.summaries, 'summary', 'summaries')} read")
     if found:
         raise typer.Exit(FAILED)
 
@@ -87,17 +87,13 @@ async def _verify(
     ids = scope.user_id, scope.session_id, scope.agent_id
     async with opened(store) as storage:
         total = (await extent_of(storage, scope.user_id, scope.session_id)).entries
-        with counting_bar(shown=not json) as bar:
-            task = bar.add_task("reading", total=total)
+        with counting("reading", total, shown=not json) as advance:
             findings = verify(
-                storage,
-                *ids,
-                verified=verified,
-                on_progress=lambda count: bar.advance(task, count),
+                storage, *ids, verified=verified, on_progress=lambda count: advance(count, None)
             )
             async for finding in findings:
                 found += 1
-                print(json_.dumps(_plain_finding(finding)) if json else one_line(str(finding)))  # noqa: T201
+                print(json_.dumps(_plain_finding(finding)) if json else one_line(str(finding)))
         if digest:
             async for info in scope.chats(storage):
                 try:
@@ -105,7 +101,7 @@ async def _verify(
                 except InvalidRequestError as error:  # trimmed beyond that position
                     found += 1
                     wrong = Finding(f"through {through}", str(error), info.key, "positions")
-                    print(json_.dumps(_plain_finding(wrong)) if json else one_line(str(wrong)))  # noqa: T201
+                    print(json_.dumps(_plain_finding(wrong)) if json else one_line(str(wrong)))
     return verified, found
 
 
@@ -113,10 +109,10 @@ def _print_digest(digest: ChatDigest, *, json: bool) -> None:
     key = digest.key
     if json:
         log = {"floor": digest.floor, "last": digest.last, "holes": digest.holes}
-        print(json_.dumps({**attrs.asdict(key), "sha256": digest.sha256, **log}))  # noqa: T201
+        print(json_.dumps({**attrs.asdict(key), "sha256": digest.sha256, **log}))
     else:
         span = f"floor {digest.floor}, last {digest.last}"
-        print(f"sha256 {digest.sha256}  {span}  {one_line(str(key))}")  # noqa: T201
+        print(f"sha256 {digest.sha256}  {span}  {one_line(str(key))}")
 
 
 def _plain_finding(finding: Finding) -> dict[str, Any]:
@@ -154,7 +150,7 @@ def show_stats(
     if not found.total.chats and user is not None:
         raise no_such_chat(store, Scope(user, session))
     if json:
-        print(json_.dumps(_plain_statistics(found)))  # noqa: T201  (a command line)
+        print(json_.dumps(_plain_statistics(found)))
         return
     out = console()
     _print(out, "Agents", sorted(found.agents.items()), found.total)
@@ -166,14 +162,13 @@ def show_stats(
 async def _count(store: str | None, scope: Scope, top: int, *, shown: bool) -> Statistics:
     async with opened(store) as storage:
         total = (await extent_of(storage, scope.user_id, scope.session_id)).entries
-        with counting_bar(shown=shown) as bar:
-            task = bar.add_task("counting", total=total)
+        with counting("counting", total, shown=shown) as advance:
             return await count(
                 storage,
                 scope.user_id,
                 scope.session_id,
                 most_users=top,
-                on_progress=lambda entries: bar.advance(task, entries),
+                on_progress=lambda entries: advance(entries, None),
             )
 
 
@@ -254,9 +249,9 @@ def print_removed(gone: Removed, *, dry_run: bool, json: bool) -> None:
     """Print what was deleted, or would be."""
     if json:
         counts = {**attrs.asdict(gone), **({"dry_run": True} if dry_run else {})}
-        print(json_.dumps(counts))  # noqa: T201  (a command line)
+        print(json_.dumps(counts))
     else:
-        print(f"{'would delete' if dry_run else 'deleted'} {described(gone)}")  # noqa: T201
+        print(f"{'would delete' if dry_run else 'deleted'} {described(gone)}")
 
 
 def prune_chats(

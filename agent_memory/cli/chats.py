@@ -86,10 +86,10 @@ async def _list(
         counter = HeuristicTokenCounter()
         async for info in _infos(storage, scope, limit, every=every):
             if not found and not json:
-                print(f"{'last activity':16} {'messages':>8} {'tokens':>9} {'sum.':>4}  chat")  # noqa: T201
+                print(f"{'last activity':16} {'messages':>8} {'tokens':>9} {'sum.':>4}  chat")
             found += 1
             line = brief(info) if only_brief else await line_of(storage, info, counter)
-            print(_json(line) if json else words_of(line, width))  # noqa: T201
+            print(_json(line) if json else words_of(line, width))
     return found
 
 
@@ -232,7 +232,7 @@ async def _show(
         else:
             shown.entries += 1
         if json:
-            print(item_line(_key(scope, item), item), end="")  # noqa: T201  (a command line)
+            print(item_line(_key(scope, item), item), end="")
         else:
             print_item(out, item, raw=raw)
 

@@ -77,7 +77,7 @@ def demo(
             store = f"sqlite:///{Path(directory).as_posix()}/chats.db"
         run = _DemoRun(store, trigger_at, keep_last)
         asyncio.run(run.play(conversations, show_progress=not json))
-    print(run.as_json()) if json else run.print()  # noqa: T201  (a command line)
+    print(run.as_json()) if json else run.print()
     if run.broken:
         raise typer.Exit(FAILED)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -23,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_memory.audit.escaping import clipped, one_line, visible
-from agent_memory.audit.log_pages import Hole, LogItem, hole_text, note_text
+from agent_memory.audit.log_pages import Hole, LogItem, hole_text, note_text, part_text
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
@@ -122,22 +123,42 @@ class _RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return the column's text."""
-        count = int(task.fields.get("counted", task.completed))
+        count = int(task.fields["counted"])
         seconds = task.elapsed or 0
         rate = f"{count / seconds:,.0f}/s" if seconds > 0 else "-/s"
         return Text(f"{count:,} messages, {rate}")
 
 
-def counting_bar(*, shown: bool) -> Progress:
-    """Return a bar on standard error with the number of messages, their rate and the time left.
+@contextmanager
+def counting(
+    action: str, total: int | None, *, shown: bool
+) -> Generator[Callable[[int, int | None], None]]:
+    """Show a bar on standard error with the number of messages, their rate and the time left.
 
     Nothing is drawn if standard error is not a terminal: bars would fill a log file.
-    Tasks may count in another unit than messages; then they have a field ``counted``.
 
     Args:
+        action: what is done, such as ``"copying"``.
+        total: when it is complete: a number of messages, or in the unit of `reached`.
         shown: whether anything is drawn at all.
+
+    Yields:
+        To be called with the number of further messages and, where the total counts something
+        else, how far that has been reached; None counts messages.
     """
-    return _bar(_RateColumn(), shown=shown and console(errors=True).is_terminal)
+    bar = _bar(_RateColumn(), shown=shown and console(errors=True).is_terminal)
+    counted = completed = 0
+
+    def advance(count: int, reached: int | None) -> None:
+        nonlocal counted, completed
+        counted += count
+        # Chats are stored concurrently, so that a chunk may report less than the one before.
+        completed = counted if reached is None else max(completed, reached)
+        bar.update(task, completed=completed, counted=counted)
+
+    with bar:
+        task = bar.add_task(action, total=total, counted=0)
+        yield advance
 
 
 def _bar(column: ProgressColumn, *, shown: bool) -> Progress:
@@ -232,8 +253,7 @@ def _line(part: Part) -> Text | None:
         case "text":
             return _indented(visible(part.text)) if part.text else None
         case "call":
-            given = part.payload if isinstance(part.payload, str) else to_json(part.payload)
-            return _indented(f"→ calls{name} {clipped(given, _FOLDED)}", "magenta")
+            return _indented(f"→ calls{name} {clipped(part_text(part), _FOLDED)}", "magenta")
         case "result":
             failed = " failed" if part.is_error else ""
             size = f"{len(part.text):,} characters"

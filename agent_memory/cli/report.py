@@ -52,9 +52,9 @@ def report_session(
     html = render(report)
     size = output.write_bytes(html.encode())
     if json:
-        print(json_.dumps({"output": str(output), "bytes": size, **_statistics(report)}))  # noqa: T201
+        print(json_.dumps({"output": str(output), "bytes": size, **_statistics(report)}))
     else:
-        print(f"{output}: {plural(len(report.order), 'message')}, {size / 1000:,.0f} kB")  # noqa: T201
+        print(f"{output}: {plural(len(report.order), 'message')}, {size / 1000:,.0f} kB")
     holes = [hole for chat in report.chats for hole in chat.holes]
     for hole in holes:
         say(str(hole))

@@ -176,7 +176,7 @@ async def chosen_chat(
 
 def say(text: str) -> None:
     """Print a line to standard error."""
-    print(one_line(text), file=sys.stderr)  # noqa: T201  (a command line)
+    print(one_line(text), file=sys.stderr)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -19,10 +19,11 @@ from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.escaping import one_line
 from agent_memory.audit.exporting import ExportCounts, ExportFormat, export, resume_at
 from agent_memory.audit.findings import Finding
+from agent_memory.audit.log_pages import Hole
 from agent_memory.audit.selection import Scope, Selection, select
 from agent_memory.audit.sources import SourceFormat, open_source
 from agent_memory.cli.app import FAILED
-from agent_memory.cli.drawing import counting_bar
+from agent_memory.cli.drawing import counting
 from agent_memory.cli.stores import (
     AnyAgent,
     AnySession,
@@ -105,24 +106,15 @@ async def _import(
     source = await open_source(place, chosen, ids, table=table)
     stream = source.stream if keep_going else await checked(source.stream)
     async with opened(store, create=True) as target:
-        with counting_bar(shown=shown) as bar:
-            task = bar.add_task("importing", total=source.total, counted=0)
-            counted = 0
-
-            def on_progress(count: int, done: int) -> None:
-                nonlocal counted
-                counted += count
-                at = max(done, int(bar.tasks[0].completed))
-                bar.update(task, completed=at, counted=counted)
-
-            mover = Importer(
-                target, keep_going=keep_going, on_bad=_say_bad, on_progress=on_progress
+        with counting("importing", source.total, shown=shown) as advance:
+            importer = Importer(
+                target, keep_going=keep_going, on_bad=_say_finding, on_progress=advance
             )
-            return await mover.move(stream), source.tally
+            return await importer.move(stream), source.tally
 
 
-def _say_bad(bad: Finding) -> None:
-    say(str(bad))
+def _say_finding(finding: Finding | Hole) -> None:
+    say(str(finding))
 
 
 def print_counts(moved: ImportCounts, *, json: bool, tally: Tally | None = None) -> None:
@@ -135,10 +127,10 @@ def print_counts(moved: ImportCounts, *, json: bool, tally: Tally | None = None)
     """
     if json:
         counted = {} if tally is None else attrs.asdict(tally)
-        print(json_.dumps({**attrs.asdict(moved), **counted}))  # noqa: T201  (a command line)
+        print(json_.dumps({**attrs.asdict(moved), **counted}))
     else:
         for line in [*_words(moved), *_counts(tally or Tally())]:
-            print(one_line(line))  # noqa: T201
+            print(one_line(line))
     if moved.bad:
         raise typer.Exit(FAILED)
 
@@ -223,10 +215,10 @@ def export_chats(
         done = run_async(_export(store, scope, out, chosen, place, selection))
         size = out.tell() if out.seekable() and output is not None else 0
     if json:
-        print(json_.dumps({"output": str(output), "bytes": size, **attrs.asdict(done)}))  # noqa: T201
+        print(json_.dumps({"output": str(output), "bytes": size, **attrs.asdict(done)}))
     elif output is not None:
         written = plural(done.entries, "entry", "entries")
-        print(one_line(f"{output}: {written}, {size / 1000:,.0f} kB"))  # noqa: T201
+        print(one_line(f"{output}: {written}, {size / 1000:,.0f} kB"))
     if done.left_out:
         say(f"{plural(done.left_out, 'part')} of messages have no place in OpenAI's format")
     if done.bad:
@@ -295,8 +287,7 @@ async def _export(
         total = await _total(storage, scope)
         if not total and scope.user_id is not None:  # raised before the output is created
             raise no_such_chat(store, scope)
-        with counting_bar(shown=out is not sys.stdout.buffer) as bar:
-            task = bar.add_task("exporting", total=total)
+        with counting("exporting", total, shown=out is not sys.stdout.buffer) as advance:
             return await export(
                 storage,
                 scope,
@@ -304,8 +295,8 @@ async def _export(
                 form,
                 since=place,
                 selection=selection,
-                on_hole=lambda hole: say(str(hole)),
-                on_progress=lambda count: bar.advance(task, count),
+                on_hole=_say_finding,
+                on_progress=lambda count: advance(count, None),
             )
 
 
@@ -341,7 +332,7 @@ def copy_chats(
     moved, different = run_async(_copy(source, target, user, keep_going, shown=not json))
     if json:
         lines = [str(bad) for bad in different]
-        print(json_.dumps({**attrs.asdict(moved), "different": lines}))  # noqa: T201
+        print(json_.dumps({**attrs.asdict(moved), "different": lines}))
         if moved.bad or different:
             raise typer.Exit(FAILED)
         return
@@ -351,7 +342,7 @@ def copy_chats(
         say(f"{plural(len(different), 'chat')} differ; copy again if the source was in use")
         raise typer.Exit(FAILED)
     print_counts(moved, json=False)
-    print("the target holds everything, compared entry by entry")  # noqa: T201
+    print("the target holds everything, compared entry by entry")
 
 
 async def _copy(
@@ -359,20 +350,16 @@ async def _copy(
 ) -> tuple[ImportCounts, list[Finding]]:
     async with _both(source, target) as (old, new):
         total = (await extent_of(old, user)).entries
-        with counting_bar(shown=shown) as bar:
-            copying = bar.add_task("copying", total=total)
-            mover = Importer(
-                new,
-                keep_going=keep_going,
-                on_bad=lambda bad: say(str(bad)),
-                on_progress=lambda count, _done: bar.advance(copying, count),
+        with counting("copying", total, shown=shown) as advance:
+            importer = Importer(
+                new, keep_going=keep_going, on_bad=_say_finding, on_progress=advance
             )
-            moved = await mover.move(chunks_of(old, user))
-            comparing = bar.add_task("comparing", total=total)
+            moved = await importer.move(chunks_of(old, user))
+        with counting("comparing", total, shown=shown) as advance:
             differences = missing_in(
-                new, old, user, on_progress=lambda count: bar.advance(comparing, count)
+                new, old, user, on_progress=lambda count: advance(count, None)
             )
-            return moved, [bad async for bad in differences]
+            return moved, [finding async for finding in differences]
 
 
 @asynccontextmanager

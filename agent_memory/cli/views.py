@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_memory.audit.escaping import clipped, one_line, safe_json, visible
-from agent_memory.audit.log_pages import Hole, first_of, hole_text, marks_of, note_text
+from agent_memory.audit.log_pages import Hole, first_of, hole_text, marks_of, note_text, part_text
 from agent_memory.audit.selection import Scope
 from agent_memory.audit.view_inspection import Stretch, explanation_of, stretches_of, tokens_of
 from agent_memory.cli.app import FAILED
@@ -37,7 +37,6 @@ from agent_memory.errors import InvalidRequestError
 from agent_memory.explaining import Explanation
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.providers import Provider, parts
-from agent_memory.providers.part import to_json
 from agent_memory.records import Note, SummaryRecord
 from agent_memory.storage.codec import encode_entry
 
@@ -74,7 +73,7 @@ def view_chat(
         raise no_such_chat(store, Scope(user, session, agent))
     stretches = stretches_of(explanation)
     if json:
-        print(json_.dumps(_plain(explanation, stretches, marks)))  # noqa: T201
+        print(json_.dumps(_plain(explanation, stretches, marks)))
     else:
         _print(console(), explanation, stretches, marks)
     holes = sum([mark.count for mark in marks if isinstance(mark, Hole)])
@@ -148,8 +147,7 @@ def _said(message: ConversationMessage) -> list[str]:
     words: list[str] = []
     for part in parts(message):
         if part.kind == "call":
-            given = part.payload if isinstance(part.payload, str) else to_json(part.payload)
-            words.append(f"→ {part.name} {given}")
+            words.append(f"→ {part.name} {part_text(part)}")
         elif part.kind == "result":
             words.append(f"← {part.text}")
         else:
@@ -239,9 +237,9 @@ def show_history(
     if records is None:
         raise no_such_chat(store, Scope(user, session, agent))
     if json:
-        print(json_.dumps([_plain_record(record) for record in records]))  # noqa: T201  (a command line)
+        print(json_.dumps([_plain_record(record) for record in records]))
     elif not records:
-        print("no summary has been made of this chat")  # noqa: T201
+        print("no summary has been made of this chat")
     else:
         _print_records(console(), records)
 

@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from agent_memory._version import __version__
 from agent_memory.audit.escaping import clipped, one_line, visible
-from agent_memory.audit.log_pages import Hole, hole_text
+from agent_memory.audit.log_pages import Hole, hole_text, part_text
 from agent_memory.audit.report.charts import TIME, WIDTH, ContextChart, context_chart, time_line
 from agent_memory.audit.report.collecting import (
     ChatReport,
@@ -267,10 +267,7 @@ def _piece(part: Part) -> PartView:
 
 
 def _text(part: Part) -> str:
-    if part.kind == "call":
-        given: Any = part.payload
-        return given if isinstance(given, str) else to_json(given)
-    return "" if part.kind == "media" else part.text
+    return "" if part.kind == "media" else part_text(part)
 
 
 def _words(message: ConversationMessage) -> str:
