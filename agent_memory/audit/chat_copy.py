@@ -66,6 +66,7 @@ async def records_of(storage: ChatStorage, info: ChatInfo, floor: int) -> list[S
     """Return a chat's summary records that belong to the log as it is, oldest first."""
     store = storage.summaries()
     records = [] if store is None else await store.list_summaries(info.key)
+    # A record from before a trim covers messages that are gone; no view uses it any more.
     return [record for record in records if record.floor == floor]
 
 
@@ -106,6 +107,8 @@ async def _first_difference(
             if is_unreadable(entry):
                 continue
             place = f"the chat of {key}, position {entry.position}"
+            # Both logs are read side by side, so that memory stays bounded however long they
+            # are.
             async for other in others:
                 if other.id == entry.id:
                     break

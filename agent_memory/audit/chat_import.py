@@ -25,17 +25,17 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage.base import ChatStorage
 
+# Stores commit the saves of several chats together: one after the other, each short chat would
+# pay for a commit of its own.
 _CHATS_AT_ONCE: Final = 8
-"""Stores commit the saves of several chats together: one after the other, each short chat would
-pay for a commit of its own."""
 _ADVICE: Final = "(--keep-going passes over such records)"
+# Errors about the message itself: a retry would fail again, so the others go on without it.
 _REFUSALS: Final = (
     StorageConflictError,
     MessageTooLargeError,
     CorruptedRecordError,
     InvalidRequestError,
 )
-"""Errors about the message itself: a retry would fail again, so the others go on without it."""
 
 
 @attrs.define
@@ -90,10 +90,10 @@ class ChatImport:
         self._following: deque[Entry] = deque()
         self._last = 0
         self._floor = 0
+        # Whether each entry so far has the position in the target that it has in the source.
         self._is_in_place = True
-        """Whether each entry so far has the position in the target that it has in the source."""
+        # The source of a conversation that is not the one that the chat holds.
         self._refused: str | None = None
-        """The source of a conversation that is not the one that the chat holds."""
 
     async def add(self, chunk: Chunk) -> None:
         """Store what the target does not hold yet of a chunk, and the summaries of its chat."""
@@ -145,6 +145,8 @@ class ChatImport:
             if page is None:
                 self._walk = None
                 return None
+            # The last position decides later whether an append stored something or found a
+            # repeat.
             self._floor = page.floor
             self._last = page.entries[-1].position or 0
             self._following.extend(page.entries)
@@ -265,6 +267,8 @@ class Importer:
             async with TaskGroup() as tasks, aclosing(ahead(stream)) as chunks:
                 await self._dispatch(chunks, tasks)
         except BaseExceptionGroup as group:
+            # A task group wraps errors; callers and the command line expect the first of them as
+            # it is.
             first = _first_of(group)
             if isinstance(first, BadRecordError):
                 first = BadRecordError(f"{first}; {self._before()}")

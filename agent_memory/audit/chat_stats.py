@@ -200,6 +200,8 @@ async def newest_chats(
     count = 0
     async for info in storage.list_chats(user_id, session_id):
         count += 1
+        # The count breaks ties in listing order and keeps ChatInfo, which has no order, out of
+        # the comparison.
         item = (info.updated_at or _LONG_AGO, -count, info)
         if len(heap) < most:
             heapq.heappush(heap, item)
@@ -229,6 +231,7 @@ async def line_of(
             counted.add(message)
     store = storage.summaries()
     records = [] if store is None else await store.list_summaries(info.key)
+    # The two ends of a chat are read: its system prompt, and what it has grown to.
     share = info.entries / max(1, counted.messages) if is_long else 1
     return attrs.evolve(
         brief(info),

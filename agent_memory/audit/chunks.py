@@ -122,13 +122,14 @@ class LineReader:
             self.number += 1
             start, self._at = self._at, self._at + len(line)
             text = line.removeprefix(_BYTE_ORDER_MARK).strip()
+            # Blank lines are legal in JSON Lines, but they count: editors show the same numbers.
             if text:
                 return Line(self.number, text, start, self._at)
         raise StopIteration
 
 
+# Most kinds that are counted apart: a file may have a new one on each line.
 _KINDS: Final = 100
-"""Most kinds that are counted apart: a file may have a new one on each line."""
 
 
 @attrs.define

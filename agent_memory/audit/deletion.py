@@ -79,6 +79,8 @@ async def prune(storage: ChatStorage, older_than: timedelta) -> Removed:
     gone = Removed()
     before = datetime.now(UTC) - older_than
     async for info in _stale(storage, before, gone):
+        # Listing a large store takes a while; a chat may have been continued since it was
+        # listed.
         if await _is_still_stale(storage, info, before):
             await _delete_one(storage, info, gone)
     return gone

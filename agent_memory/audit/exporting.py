@@ -155,6 +155,8 @@ def resume_at(path: Path) -> jsonl.ResumePoint | None:
             if jsonl.selected_in(header):
                 raise CorruptedRecordError("it holds parts of chats; export them again")
             start, line = _last_line(file)
+            # Only a line with its line feed counts: what follows the last one was torn by the
+            # interruption.
             place = jsonl.resume_point_of(line)
             if place is None and start:
                 raise CorruptedRecordError("its last line is the first one of another export")
@@ -176,6 +178,7 @@ def _last_line(file: BinaryIO) -> tuple[int, bytes]:
 
 def _last_break(file: BinaryIO, before: int) -> int:
     """Return where the last line feed before a place is; -1 for none."""
+    # Backwards in blocks: an export may be many gigabytes, and only its last line is needed.
     while before > 0:
         start = max(0, before - _TAIL)
         file.seek(start)
@@ -215,6 +218,8 @@ async def conversation_of(
     yield ExportPiece(safe_json(to_json(names))[:-1] + ', "messages": [')
     separator, count = "", 0
     marks: dict[str, list[dict[str, Any]]] = {"notes": [], "holes": []}
+    # Conversion pairs calls with results within one list, so that segments end between
+    # exchanges.
     async for segment in _segments(items):
         if isinstance(segment, Hole):
             yield segment

@@ -50,8 +50,8 @@ _ABSENT: Final[dict[str, Any]] = {
     "extra": freeze({}),
     "metadata": freeze({}),
 }
+# What the first line of a file holds beside the others where it is only a part of chats.
 _SELECTED: Final = "selected"
-"""What the first line of a file holds beside the others where it is only a part of chats."""
 
 
 def header(selection: Selection = WHOLE) -> str:
@@ -261,8 +261,12 @@ class _Assembler:
 
     def _end(self, line: Line, fields: dict[str, Any]) -> Iterator[Chunk | Finding]:
         self._next = None
+        # A record that cannot be read is reported, but the chat's messages are stored all the
+        # same.
         records: list[SummaryRecord] = []
         key = cast("ChatKey", self._key)
+        # Parsed again without resolving tags: decode_record resolves those of each record
+        # itself.
         given = json.loads(line.text)["summaries"] if fields.get("summaries") else ()
         for number, item in enumerate(given, 1):
             location = f"number {number} of this line"

@@ -45,6 +45,7 @@ async def pages(
         after: only entries with a position above it.
         last: the position of the chat's newest entry, if known; saves one read.
     """
+    # Nothing is known of the chat's messages yet: one of them may be megabytes long.
     size = _FIRST_PAGE
     while last is None or after < last:
         part = await storage.read_log(*ids_of(key), after=after, first=size)
@@ -57,6 +58,7 @@ async def pages(
 
 def next_size(entries: Sequence[Entry]) -> int:
     """Return how many entries to read next, given those of the page before."""
+    # Encoding every entry to measure it would double the cost of reading a long chat.
     step = max(1, len(entries) // _SAMPLE)
     sample = [entries[i] for i in range(0, len(entries), step)]
     mean = sum([len(encode_entry(entry)) for entry in sample]) // len(sample)
@@ -88,6 +90,8 @@ async def ahead(stream: AsyncIterator[T]) -> AsyncGenerator[T]:
     async def following() -> T | None:
         return await anext(stream, None)
 
+    # One item in advance: reading the source overlaps with writing the target, and no more than
+    # two items are held.
     task = asyncio.create_task(following())
     try:
         while (item := await task) is not None:

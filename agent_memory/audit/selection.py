@@ -134,6 +134,7 @@ def _moment(text: str, name: str) -> datetime:
 
 
 def _end_of(text: str) -> datetime:
+    # --until is inclusive, as people read it: a date to its end, a second to its end.
     moment = _moment(text, "until")
     try:
         if _is_day(text):

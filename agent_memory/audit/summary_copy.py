@@ -12,9 +12,9 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 
+# In a retraction's data: a range of positions in which everything is hidden. Readers skip the
+# range, so that a hint with wrong positions would hide other messages.
 _HINT: Final = "hidden"
-"""In a retraction's data: a range of positions in which everything is hidden. Readers skip the
-range, so that a hint with wrong positions would hide other messages."""
 
 
 async def save_summaries(

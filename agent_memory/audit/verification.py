@@ -120,6 +120,8 @@ async def verify(
             continue
         done.chats += 1
         async for finding in _verify_chat(storage, info, done, on_progress):
+            # A store with its own check has reported unreadable entries with file, line and
+            # byte.
             if finding.check != "records" or not has_own:  # already reported by the store
                 yield finding
 
@@ -153,6 +155,7 @@ async def _records(
     if store is None:
         return [], None
     try:
+        # list_summaries skips records it cannot read; only load_summary reports a damaged one.
         await store.load_summary(key)
     except CorruptedRecordError as error:
         where = error.location or "its newest summary record"
@@ -275,12 +278,14 @@ async def digest_of(
         )
     digest = hashlib.sha256(_HEADER)
     key = info.key
+    # Without the chat's ids two chats with equal entries could be exchanged unnoticed.
     chat = json.dumps([key.user_id, key.session_id, key.agent_id], ensure_ascii=False)
     digest.update(chat.encode() + b"\n")
     holes = 0
     async for item in each_of(storage, attrs.evolve(info, last=last)):
         if isinstance(item, Hole):
             holes += item.count
+            # One line for each position, so that the digest shows how many entries are lost.
             for _ in range(item.count):
                 digest.update(b"null\n")
         else:

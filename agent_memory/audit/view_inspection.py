@@ -35,6 +35,7 @@ async def explanation_of(
         key: which chat.
         provider: make the view valid for this API; None leaves it as it is.
     """
+    # The smallest trigger: any stored summary is used, as after a restart of an application.
     wrapper = SummarizingChatStorage(
         storage, NoSummarizer(), 2, 1, provider=provider, close_inner=False
     )

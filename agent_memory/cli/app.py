@@ -37,6 +37,8 @@ def report_failure(error: BaseException, arguments: Sequence[str] = ()) -> int:
         traceback.print_exception(error)
     from agent_memory.storage.urls import without_secrets  # noqa: PLC0415  (--help needs no store)
 
+    # An argument in the wrong place, such as a URL given as a user, may hold a password that the
+    # error text repeats.
     text, code = _explain(error)
     for argument in arguments:
         for given in (argument, argument.partition("=")[2]):
@@ -190,6 +192,7 @@ def load(name: str) -> Any:
         if missing != "rich":
             raise
         raise MissingDependencyError(missing, "cli") from error
+    # An application of one command: loading this one must not import all others.
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=_PlainHelp)(getattr(loaded, function))
     command = typer.main.get_command(alone)
@@ -240,6 +243,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = command.main(list(arguments), prog_name="agent-memory", standalone_mode=False)
     except BrokenPipeError:  # the reader closed the pipe, as head does
+        # Python flushes stdout at exit and would report the closed pipe a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (typer.Abort, KeyboardInterrupt):

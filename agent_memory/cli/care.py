@@ -76,6 +76,7 @@ def verify_chats(
         size = f"{plural(verified.chats, 'chat')}, {plural(verified.entries, 'entry', 'entries')}"
         verdict = plural(found, "problem") if found else "all is well"
         print(f"{verdict}: {size}, {plural(verified.summaries, 'summary', 'summaries')} read")
+    # For scripts and cron jobs: the exit code is the result.
     if found:
         raise typer.Exit(FAILED)
 
@@ -233,6 +234,7 @@ async def _delete(store: str | None, scope: Scope, *, yes: bool, dry_run: bool) 
             raise no_such_chat(store, scope)
         if dry_run:
             return found
+        # Counted before the question, so that it names what is about to be lost.
         confirm(f"Delete {described(found)} for good?", yes=yes)
         return await delete(storage, scope)
 

@@ -48,8 +48,8 @@ from agent_memory.tokens import HeuristicTokenCounter
 
 _TITLE: Final = 60
 _SHORTEST_TITLE: Final = 20
+# In an id they would break the list's lines.
 _BREAKS: Final = {ord("\n"): "\u240a", ord("\t"): "\u2409"}
-"""In an id they would break the list's lines."""
 
 
 def list_chats(
@@ -88,6 +88,7 @@ async def _list(
             if not found and not json:
                 print(f"{'last activity':16} {'messages':>8} {'tokens':>9} {'sum.':>4}  chat")
             found += 1
+            # Row by row: the first ones appear while later chats are still being read.
             line = brief(info) if only_brief else await line_of(storage, info, counter)
             print(_json(line) if json else words_of(line, width))
     return found
@@ -243,6 +244,7 @@ async def _show(
             write(item)
         shown.seen = {info.key: info.last for info in infos}
         while follow:
+            # Standard output may be a pipe, which Python would buffer by the block.
             sys.stdout.flush()
             await asyncio.sleep(_POLL_SECONDS)
             for item in filter(selection.takes, await _news(storage, scope, shown.seen)):
@@ -292,6 +294,8 @@ async def _ends(
     for info in infos:
         key = info.key
         ids = key.user_id, key.session_id, key.agent_id
+        # fetch_chat counts messages alone; the log from there on has the notes and holes between
+        # them.
         newest = await storage.fetch_chat(*ids, last) if last else []
         after = (newest[0].position or 1) - 1 if newest else info.last
         found[key.agent_id] = [item async for item in each_of(storage, info, after=after)]

@@ -101,6 +101,7 @@ def read_conversations(path: Path) -> Conversations:
         if isinstance(chunk, Finding):
             raise InvalidRequestError(str(chunk))
         name = chunk.key.session_id
+        # The importer continues a chat with a known id; here two conversations would be mixed.
         if sources.setdefault(name, chunk.source) != chunk.source:
             raise InvalidRequestError(f"{path} holds two conversations with the id {name!r}")
         messages = [entry for entry in chunk.entries if isinstance(entry, ConversationMessage)]
@@ -186,6 +187,8 @@ class _DemoRun:
                         one = _Played(name, messages)
                         self.played.append(one)
                         await self._play_one(storage, one, lambda: bar.advance(task))
+            # Reading through a new connection shows that the database holds the messages, not a
+            # cache.
             self.reopened = raw.scope != "process"
             if not self.reopened:  # a store in memory would lose everything when closed
                 await self._compare(raw)

@@ -30,14 +30,15 @@ from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
 from agent_memory.records import Entry, Note
 
+# Text may be folded to this width, so that figures have the rest.
 _FOLDED_WIDTH: Final = 12
-"""Text may be folded to this width, so that figures have the rest."""
 _GAP: Final = 2
 
 
 def console(*, errors: bool = False) -> Console:
     """Return a console on standard output or error, without markup and emoji codes."""
     stream = sys.stderr if errors else sys.stdout
+    # Chat text goes through this console: rich must read no markup or emoji codes in it.
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
@@ -74,6 +75,8 @@ def print_table(
         width if column.is_figure else min(width, _FOLDED_WIDTH)
         for column, width in zip(columns, widths, strict=True)
     ])  # fmt: skip
+    # rich would truncate figures silently to fit the width; a wrong figure is worse than more
+    # lines.
     if needed + _GAP * (len(columns) - 1) > out.width:
         _print_records(out, title, columns, every)
         return

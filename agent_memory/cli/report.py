@@ -49,6 +49,8 @@ def report_session(
     report = run_async(_report(store, user, session))
     if not report.chats:
         raise no_such_chat(store, Scope(user, session))
+    # Rendered completely before the file is opened: a failure leaves an existing report as it
+    # is.
     html = render(report)
     size = output.write_bytes(html.encode())
     if json:

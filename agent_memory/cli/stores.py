@@ -23,8 +23,8 @@ from agent_memory.storage.urls import EXAMPLES, open_storage, without_secrets
 T = TypeVar("T")
 
 STORE = "AGENT_MEMORY_STORE"
+# Most agents that an error names.
 _NAMED: Final = 10
-"""Most agents that an error names."""
 
 StoreOption: TypeAlias = Annotated[
     str | None,
@@ -117,6 +117,7 @@ async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[C
         store: its URL, if one was given.
         create: whether to create missing files and tables; only writing commands do.
     """
+    # A mistyped path must be an error, not a new and empty store.
     async with open_storage(given(store), create=create) as storage:
         yield storage
 
@@ -126,6 +127,7 @@ def only_looking() -> Generator[None]:
     """Silence warnings about overdue summaries, which inspecting a view does not make."""
     log = logging.getLogger("agent_memory.summarizing.cooldown")
     level = log.level
+    # The warning advises on summarizers, and there is none in a command.
     log.setLevel(logging.ERROR)
     try:
         yield
@@ -188,6 +190,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
+    # A script's empty or unrelated input must never confirm a deletion.
     if not sys.stdin.isatty():
         raise InvalidRequestError(f"{question} stdin is not a terminal; pass --yes")
     typer.confirm(one_line(question), abort=True, err=True)

@@ -206,6 +206,8 @@ def export_chats(
     selection = select(since, until, grep)
     if json and output is None:
         raise InvalidRequestError("--json writes what was exported to standard output: --output")
+    # An export of a part cannot be resumed: nothing in the file says what was left out between
+    # its lines.
     if selection and resume:
         raise InvalidRequestError("--resume goes on with whole chats: no --since, --until, --grep")
     place = _resumed_at(output, chosen, resume=resume, force=force)
@@ -268,6 +270,7 @@ def _file(output: Path | None, *, append: bool, is_resumable: bool) -> Generator
     try:
         with path.open("ab" if append else "wb") as file:
             yield file
+        # Atomic: readers find the old file or the complete new one.
         path.replace(output)
     except BaseException:
         if path.exists() and not (is_resumable and path.stat().st_size):
@@ -355,6 +358,8 @@ async def _copy(
                 new, keep_going=keep_going, on_bad=_say_finding, on_progress=advance
             )
             moved = await importer.move(chunks_of(old, user))
+        # Compared even if nothing was stored: the target may have been changed since the last
+        # copy.
         with counting("comparing", total, shown=shown) as advance:
             differences = missing_in(
                 new, old, user, on_progress=lambda count: advance(count, None)

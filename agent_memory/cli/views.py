@@ -98,6 +98,7 @@ def _print(
     coming = deque(marks)
 
     def add_marks(before: int | None) -> None:
+        # Notes and holes belong between the messages around them, also within a folded stretch.
         while coming and (before is None or first_of(coming[0]) < before):
             table.add_row(*_mark_row(coming.popleft()))
 

@@ -158,6 +158,7 @@ def requests_of(explanation: Explanation, counter: TokenCounter) -> list[ModelRe
     coming, live, fresh = list(explanation.summaries), None, 0
     for index, (message, turn) in enumerate(zip(messages, turn_numbers(messages), strict=True)):
         position = message.position or 0
+        # A summary takes effect with the first request after the message at which it was made.
         while coming and made_at(coming[0]) < position:
             live, fresh = coming.pop(0), fresh + 1
         if message.role is not ParticipantRole.ASSISTANT:
@@ -167,6 +168,8 @@ def requests_of(explanation: Explanation, counter: TokenCounter) -> list[ModelRe
             after = min(index, max(0, live.position - first + 1))
             made = [*live.head, *live.summary]
             seen += sum([counter.count(item) for item in made]) - sums[after]
+        # Only providers know the real size of a prompt: tools and system prompt are not in the
+        # chat.
         reported = message.usage.input_tokens if message.usage else None
         requests.append(ModelRequest(position, turn, seen, sums[index], reported or None, fresh))
         fresh = 0
@@ -227,6 +230,7 @@ def _runs(items: Sequence[TranscriptItem]) -> Iterator[list[TranscriptItem]]:
     run: list[TranscriptItem] = []
     folds: dict[int, str] = {}
     for item in items:
+        # Each summary of an agent is a fold of its own, so that its label names what it covers.
         is_other = bool(run) and bool(run[-1].fold) != bool(item.fold)
         if is_other or folds.get(item.chat, item.fold) != item.fold:
             yield run

@@ -121,6 +121,8 @@ def render(report: SessionReport) -> str:
         from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (an extra)
     except ImportError as error:
         raise MissingDependencyError("jinja2", "cli") from error
+    # Chat text is untrusted: everything is escaped but the style sheet, and a name missing in
+    # the template is an error.
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

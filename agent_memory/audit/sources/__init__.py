@@ -118,6 +118,7 @@ def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
     if path.is_dir():
         raise InvalidRequestError(f"{path} is a directory; from a store, use agent-memory copy")
     with path.open("rb") as file:
+        # The first 16 bytes of the file format: https://www.sqlite.org/fileformat.html
         return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
@@ -171,8 +172,8 @@ async def _dynamodb(url: str, form: SourceFormat | None) -> OpenedSource:
 
 
 _CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, …]}'
+# What is taken of a conversation.
 _NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
-"""What is taken of a conversation."""
 
 RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceMessage | Finding]]
 RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
@@ -238,9 +239,9 @@ def _is_document(path: Path, first: bytes, *, more: bool) -> bool:
     return not more and (isinstance(plain, list) or path.suffix.lower() == ".json")
 
 
+# A pretty-printed document begins with a short line, such as ``{``: a longer first line that
+# does not parse is a damaged record, which is reported with its line number.
 _PRETTY: Final = 200
-"""A pretty-printed document begins with a short line, such as ``{``: a longer first line that
-does not parse is a damaged record, which is reported with its line number."""
 
 
 def _conversations(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
@@ -285,10 +286,10 @@ def _document(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessa
         yield from _conversation(item, ids, prefix, place, tally)
 
 
+# Most characters of a file's name in a session id: with the digest it is below 255 bytes.
 _STEM: Final = 40
-"""Most characters of a file's name in a session id: with the digest it is below 255 bytes."""
+# Hexadecimal digits of a SHA-256 in a session id: 48 bits, beside the file's name and line.
 _DIGEST: Final = 12
-"""Hexadecimal digits of a SHA-256 in a session id: 48 bits, beside the file's name and line."""
 
 
 def _stem(path: Path) -> str:
@@ -340,6 +341,7 @@ def _conversation(
     for field in (fields or {}).keys() - set(_NAMES):
         tally.leave(f"field {field!r} of a conversation")
     numbered: list[tuple[int, Any]] = list(enumerate(as_list(messages), 1))
+    # Anthropic's requests have the system prompt beside the messages; here it is the first one.
     if fields is not None and fields.get("system"):  # as Anthropic's requests have it
         numbered.insert(0, (0, {"role": "system", "content": fields["system"]}))
     for number, item in numbered:
@@ -352,6 +354,7 @@ def _conversation(
 
 
 def _key(plain: Any, fields: Block, ids: DefaultIds, prefix: str) -> ChatKey:
+    # A digest of the content: two files that both begin with "hello" must not become one chat.
     given = fields["id"] if "id" in fields else f"{prefix}-{_digest(plain)}"
     session_id = str(given) if type(given) is int else given
     return ChatKey(

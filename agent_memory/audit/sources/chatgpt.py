@@ -22,13 +22,13 @@ from agent_memory.providers.part import Block, as_dict, as_list, as_text
 FORM: Final = "ChatGPT"
 _METADATA: Final = "chatgpt"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Fields of a message that have a place of their own here.
 _ELSEWHERE: Final = ("author", "content", "create_time", "id")
-"""Fields of a message that have a place of their own here."""
+# Parts that name a file of the export; kept in the metadata.
 _POINTERS: Final = frozenset({
     *("image_asset_pointer", "audio_asset_pointer", "video_container_asset_pointer"),
     "real_time_user_audio_video_asset_pointer",
 })  # fmt: skip
-"""Parts that name a file of the export; kept in the metadata."""
 
 
 def recognise(conversation: Block) -> bool:
@@ -83,6 +83,7 @@ def _branch(conversation: Block) -> list[tuple[str, Block]]:
     name = conversation.get("current_node")
     while name is not None:
         node = as_dict(nodes.get(name)) if isinstance(name, str) else None
+        # A damaged export may hold a cycle, which would be followed for ever.
         if node is None or name in seen:
             raise InvalidRequestError(f"its mapping has no way from current_node to {name!r}")
         seen.add(name)

@@ -38,20 +38,20 @@ LOOKS: Final = (
 )
 _METADATA: Final = "claude_code"
 _SPOKEN: Final = ("user", "assistant")
+# Bookkeeping that names no session, and the fields it has in its place.
 _WITHOUT_SESSION: Final = {
     "summary": {"summary", "leafUuid"},
     "file-history-snapshot": {"messageId", "snapshot"},
     "attribution-snapshot": {"messageId"},
     "speculation-accept": {"timestamp"},
 }
-"""Bookkeeping that names no session, and the fields it has in its place."""
+# Records that hold text which is no message, or that of a message once more.
 _BOOKKEEPING: Final = frozenset({
     *_WITHOUT_SESSION,
     *("system", "progress", "queue-operation", "last-prompt", "task-summary"),
 })  # fmt: skip
-"""Records that hold text which is no message, or that of a message once more."""
+# Fields in which a record of a type that is not known could hold what somebody said.
 _CARRIERS: Final = ("message", "content", "text", "prompt", "attachment")
-"""Fields in which a record of a type that is not known could hold what somebody said."""
 
 
 def recognise(record: Block) -> bool:

@@ -35,8 +35,8 @@ LOOKS: Final = (
     '"event_msg", "turn_context" or "compacted", "payload": {…}}'
 )
 _LEFT_OUT: Final = frozenset({"session_meta", "event_msg", "turn_context", "compacted"})
+# Payloads of response items that were never sent to a model.
 _NO_MESSAGES: Final = frozenset({"ghost_snapshot", "other"})
-"""Payloads of response items that were never sent to a model."""
 
 
 def recognise(record: Block) -> bool:

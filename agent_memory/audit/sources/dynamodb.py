@@ -58,6 +58,8 @@ async def read_agent_squad_table(url: str, tally: Tally) -> AsyncIterator[Chunk 
     done = 0
     try:
         async with session.resource("dynamodb", endpoint_url=options.get("endpoint")) as dynamo:
+            # Consistent, so that messages saved just before the import are there; a page is at
+            # most 1 MB.
             scan: dict[str, Any] = {"ConsistentRead": True}
             source: Any = await dynamo.Table(table)
             while True:
@@ -118,6 +120,7 @@ def _message(stored: object, seen: dict[str, int]) -> ConversationMessage:
         raise InvalidRequestError("a message has role, content and timestamp there")
     written = to_json([fields["role"], fields["content"], fields["timestamp"]])
     digest = hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    # Equal messages of one chat are told apart by their order.
     seen[digest] = seen.get(digest, 0) + 1
     message_id = f"agent-squad-{digest}-{seen[digest]}"
     return agent_squad_message(fields["role"], fields["content"], fields["timestamp"], message_id)

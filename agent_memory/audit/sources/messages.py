@@ -49,8 +49,8 @@ _CLASSES: Final = {
     "ChatMessage": "chat",
 }
 _CARRIED: Final = frozenset({"content", "type", "name", "tool_call_id", "tool_calls", "role"})
+# Where everything of a message lies that has no place of its own here.
 _LANGCHAIN: Final = "langchain"
-"""Where everything of a message lies that has no place of its own here."""
 
 
 def is_langchain(record: Mapping[str, Any]) -> bool:
@@ -154,8 +154,9 @@ _FORMS: Final[Mapping[str | None, str]] = {
     "bedrock": "Bedrock",
     None: "role and text",
 }
+# How messages are loaded that a block shows to be of this format; others as Chat's.
 _LOADERS: Final = {"anthropic": from_anthropic, "bedrock": from_bedrock}
-"""How messages are loaded that a block shows to be of this format; others as Chat's."""
+# The items of a Responses input, with the fields without which one says nothing.
 _ITEMS: Final[Mapping[str, tuple[str, ...]]] = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
@@ -190,17 +191,16 @@ _ITEMS: Final[Mapping[str, tuple[str, ...]]] = {
     "tool_search_output": ("tools",),
     "web_search_call": (),
 }
-"""The items of a Responses input, with the fields without which one says nothing."""
+# Blocks that are known and have no text of their own.
 _SAYING_NOTHING: Final = frozenset({
     "cachePoint", "guardContent", "document_url", "tool_addition", "tool_removal", "compaction",
     "tool_call", "tool_call_chunk", "server_tool_call", "server_tool_result", "non_standard",
 })  # fmt: skip
-"""Blocks that are known and have no text of their own."""
+# What a reply of Chat Completions may have in place of content.
 _BESIDE: Final = (
     *("tool_calls", "function_call", "refusal", "audio"),
     *("reasoning", "reasoning_content", "reasoning_details"),
 )
-"""What a reply of Chat Completions may have in place of content."""
 _FOREIGN: Final[Mapping[str, str]] = {
     "parts": "`parts` are written by Vercel's AI SDK and by Gemini, whose messages are not read",
     "toolInvocations": "`toolInvocations` are of Vercel's AI SDK, whose messages are not read",

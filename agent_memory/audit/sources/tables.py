@@ -41,8 +41,8 @@ from agent_memory.storage.urls import without_secrets
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
+# Rows held at a time: one of them may hold a whole file.
 _PART: Final = 100
-"""Rows held at a time: one of them may hold a whole file."""
 
 
 class Database(ABC):
@@ -82,6 +82,7 @@ class DatabaseFile(Database):
         self._shown = str(path)
         name = quote(str(path.absolute()))
         self._engine = create_engine(
+            # Another library's database: opened so that even a mistake here could not change it.
             f"sqlite:///file:{name}?mode=ro&uri=true",
             poolclass=NullPool,
             # Used by one thread at a time, but not always the same one.
