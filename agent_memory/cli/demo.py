@@ -84,7 +84,7 @@ def demo(
 
 def demo_conversation() -> Conversations:
     """Return the conversation that comes with this package."""
-    with resources.as_file(resources.files(__package__) / "demo_conversation.json") as path:
+    with resources.as_file(resources.files("agent_memory.cli") / "demo_conversation.json") as path:
         return read_conversations(path)
 
 
