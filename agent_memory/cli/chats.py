@@ -19,7 +19,7 @@ from rich.text import Text
 from agent_memory.audit.chat_stats import ChatLine, brief, line_of, newest_chats
 from agent_memory.audit.escaping import clipped, visible
 from agent_memory.audit.jsonl import item_line
-from agent_memory.audit.log_pages import Hole, LogItem, each_of
+from agent_memory.audit.log_pages import Hole, LogItem, each_of, ids_of
 from agent_memory.audit.selection import Scope, Selection, select
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.drawing import console, print_item
@@ -261,13 +261,13 @@ def _key(scope: Scope, item: LogItem) -> ChatKey:
 async def _items(
     storage: ChatStorage, infos: list[ChatInfo], last: int | None, selection: Selection
 ) -> AsyncIterator[LogItem]:
-    if last is None or selection:
-        streams = {info.key.agent_id: each_of(storage, info) for info in infos}
-        chosen = selection.of(merge_streams(streams))
-        async for item in chosen if last is None else _last_of(chosen, last):
-            yield item
-        return
-    for item in _newest(await _ends(storage, infos, last), last):
+    streams: dict[str, AsyncIterator[LogItem]] = {}
+    for info in infos:
+        # A selection has to look at every entry to find the newest ones that it takes.
+        after = 0 if last is None or selection else await _before_newest(storage, info, last)
+        streams[info.key.agent_id] = each_of(storage, info, after=after)
+    chosen = selection.of(merge_streams(streams))
+    async for item in chosen if last is None else _last_of(chosen, last):
         yield item
 
 
@@ -286,31 +286,11 @@ async def _last_of(items: AsyncIterator[LogItem], last: int) -> AsyncIterator[Lo
         yield item
 
 
-async def _ends(
-    storage: ChatStorage, infos: list[ChatInfo], last: int
-) -> dict[str, list[LogItem]]:
-    """Read each chat from its `last` newest messages on."""
-    found: dict[str, list[LogItem]] = {}
-    for info in infos:
-        key = info.key
-        ids = key.user_id, key.session_id, key.agent_id
-        # fetch_chat counts messages alone; the log from there on has the notes and holes between
-        # them.
-        newest = await storage.fetch_chat(*ids, last) if last else []
-        after = (newest[0].position or 1) - 1 if newest else info.last
-        found[key.agent_id] = [item async for item in each_of(storage, info, after=after)]
-    return found
-
-
-def _newest(chats: dict[str, list[LogItem]], last: int) -> list[LogItem]:
-    """Merge chats, and cut what is before the newest messages."""
-    merged = merge_chats(chats)
-    left = last
-    for index in range(len(merged) - 1, -1, -1):
-        left -= isinstance(merged[index], ConversationMessage)
-        if left == 0:
-            return merged[index:]
-    return merged if last else []
+async def _before_newest(storage: ChatStorage, info: ChatInfo, last: int) -> int:
+    """Return the position before a chat's `last` newest messages."""
+    # fetch_chat counts messages alone; the log from there on has the notes and holes between.
+    newest = await storage.fetch_chat(*ids_of(info.key), last) if last else []
+    return (newest[0].position or 1) - 1 if newest else info.last
 
 
 async def _news(storage: ChatStorage, scope: Scope, seen: dict[ChatKey, int]) -> list[LogItem]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json as json_
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, BinaryIO, get_args
 
@@ -351,7 +351,7 @@ def copy_chats(
 async def _copy(
     source: str, target: str, user: str | None, keep_going: bool, *, shown: bool
 ) -> tuple[ImportCounts, list[Finding]]:
-    async with _both(source, target) as (old, new):
+    async with opened(source) as old, open_storage(target) as new:
         total = (await extent_of(old, user)).entries
         with counting("copying", total, shown=shown) as advance:
             importer = Importer(
@@ -365,9 +365,3 @@ async def _copy(
                 new, old, user, on_progress=lambda count: advance(count, None)
             )
             return moved, [finding async for finding in differences]
-
-
-@asynccontextmanager
-async def _both(source: str, target: str) -> AsyncGenerator[tuple[ChatStorage, ChatStorage]]:
-    async with opened(source) as old, open_storage(target) as new:
-        yield old, new
