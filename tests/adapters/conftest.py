@@ -20,9 +20,7 @@ _HERE = Path(__file__).parent
 
 # The main environment has none of the frameworks, and each of theirs has only its own.
 collect_ignore = [
-    path.name
-    for path in _HERE.iterdir()
-    if path.is_dir() and path.name != Path(sys.prefix).name.removeprefix("lowest-")
+    path.name for path in _HERE.iterdir() if path.is_dir() and path.name != Path(sys.prefix).name
 ]
 
 
