@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import attrs
-from sqlalchemy import ColumnElement, Dialect, bindparam, insert
+from sqlalchemy import ColumnElement, Connection, Dialect, bindparam, insert
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from agent_memory.messages import ChatKey
@@ -30,6 +30,11 @@ class AnyConnection(Protocol):
 
     def exec_driver_sql(self, statement: str, parameters: Any = ..., /) -> Any:
         """Execute a text; `parameters` are a list for several rows. Gives the driver's cursor."""
+
+
+def many(connection: AnyConnection) -> Connection:
+    """Return a server's connection as that of Core, which knows how to send many rows at once."""
+    return cast("Connection", connection)
 
 
 @attrs.frozen
@@ -146,8 +151,8 @@ class StatementSet:
             raise TypeError(f"the dialect reorders the columns of {table.name}")
         return Insertion(compiled.string, names if order is None else None)
 
-    def _compile(self, statement: Any) -> Statement:
-        compiled: SQLCompiler = statement.compile(dialect=self._dialect)
+    def _compile(self, statement: Any, column_keys: Sequence[str] | None = None) -> Statement:
+        compiled: SQLCompiler = statement.compile(dialect=self._dialect, column_keys=column_keys)
         return Statement(compiled.string, _arranger(compiled))
 
 
@@ -158,7 +163,11 @@ def bind(column: Any, name: str) -> ColumnElement[Any]:
 
 def _arranger(compiled: SQLCompiler) -> Callable[[Values], Any]:
     # Values that the statement itself holds, such as the 1 of LIMIT 1.
-    literals = {name: value for name, value in compiled.params.items() if value is not None}
+    literals = {
+        name: value
+        for name, value in compiled.params.items()
+        if value is not None and not compiled.binds[name].required
+    }
     order = compiled.positiontup
     if order is None:  # the driver takes values by name
         return lambda values: {**values, **literals}

@@ -31,6 +31,7 @@ from agent_memory.storage.sql.compiled import (
     Statement,
     StatementSet,
     bind,
+    many,
 )
 from agent_memory.storage.sql.schema import KEY_COLUMNS, Tables
 
@@ -74,19 +75,10 @@ class RecordStatements(StatementSet):
         return select(*columns).select_from(joined).where(*self._key_is())
 
 
-CHATS_AT_ONCE: Final = 64
-"""How many chats one statement may touch; there is a text for each number, made when it is needed.
-
-Not Core's ``insertmanyvalues``: it would go through Core at each execution.
-"""
-
 IDS_AT_ONCE: Final = 500
 """How many ids one look-up may name: older releases of SQLite take 999 parameters."""
 
-_CHAT_VALUES: Final = tuple(
-    tuple(f"{name}_{i}" for name in (*KEY_COLUMNS, "last")) for i in range(CHATS_AT_ONCE)
-)
-"""The parameters of each chat in a statement about several."""
+_RAISED: Final = (*KEY_COLUMNS, "last")
 
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
 _ALWAYS: Final[ColumnElement[bool]] = true()
@@ -99,8 +91,6 @@ class Statements(StatementSet):
         super().__init__(tables, dialect)
         self.records = RecordStatements(tables, dialect)
         self._returns_rows = bool(getattr(dialect, "insert_returning", False))
-        self._raise_last = lru_cache(self._compile_raise_last)
-        self._read_chats = lru_cache(self._compile_read_chats)
         self._known = lru_cache(self._compile_known)
         self._pages = lru_cache(self._compile_page)
 
@@ -119,64 +109,54 @@ class Statements(StatementSet):
         Yields:
             Of each: its key, number, floor and last, in any order.
         """
-        for start in range(0, len(chats), CHATS_AT_ONCE):
-            part = chats[start : start + CHATS_AT_ONCE]
-            values: dict[str, Any] = {"now": now}
-            for names, chat in zip(_CHAT_VALUES, part, strict=False):
-                values.update(zip(names, chat, strict=True))
-            raising = self._raise_last(len(part))
-            if self._returns_rows:
-                yield from raising.rows(connection, values)
-            else:
-                raising.run(connection, values)
-                yield from self._read_chats(len(part)).rows(connection, values)
+        times = {"floor": 0, "created_at": now, "updated_at": now}
+        rows = [dict(zip(_RAISED, chat, strict=True), **times) for chat in chats]
+        if not self._returns_rows:
+            many(connection).execute(self._upsert, rows)
+            keys = [chat[:-1] for chat in chats]
+            yield from many(connection).execute(self._chats_of, {"keys": keys})
+        elif self.family == "sqlite" or len(rows) == 1:
+            # Core would take longer than SQLite itself, which is in this process.
+            for row in rows:
+                yield from self._raise_last.rows(connection, row)
+        else:
+            yield from many(connection).execute(self._upsert, rows)
 
-    def _compile_raise_last(self, count: int) -> Statement:
-        chats = self.tables.chats
-        rows = [
-            {
-                **{name: bind(chats.c[name], f"{name}_{i}") for name in KEY_COLUMNS},
-                "floor": _ZERO,
-                "last": bind(chats.c.last, f"last_{i}"),
-                "created_at": bind(chats.c.created_at, "now"),
-                "updated_at": bind(chats.c.updated_at, "now"),
-            }
-            for i in range(count)
-        ]
-        statement = self._upsert(rows)
-        if self._returns_rows:
-            statement = statement.returning(*self._chat_columns())
-        return self._compile(statement)
+    @cached_property
+    def _raise_last(self) -> Statement:
+        keys = [*_RAISED, "floor", "created_at", "updated_at"]
+        return self._compile(self._upsert, column_keys=keys)
 
-    def _upsert(self, rows: list[dict[str, Any]]) -> Any:
+    @cached_property
+    def _upsert(self) -> Any:
         chats = self.tables.chats
         if self.family == "mysql":
-            adding = mysql.insert(chats).values(rows)
-            return adding.on_duplicate_key_update(
+            adding: Any = mysql.insert(chats)
+            upsert = adding.on_duplicate_key_update(
                 last=chats.c.last + adding.inserted.last, updated_at=adding.inserted.updated_at
             )
-        dialect: Any = postgresql if self.family == "postgresql" else sqlite
-        adding = dialect.insert(chats).values(rows)
-        return adding.on_conflict_do_update(
-            index_elements=[chats.c[name] for name in KEY_COLUMNS],
-            set_={
-                "last": chats.c.last + adding.excluded.last,
-                "updated_at": adding.excluded.updated_at,
-            },
-        )
+        else:
+            dialect: Any = postgresql if self.family == "postgresql" else sqlite
+            adding = dialect.insert(chats)
+            upsert = adding.on_conflict_do_update(
+                index_elements=[chats.c[name] for name in KEY_COLUMNS],
+                set_={
+                    "last": chats.c.last + adding.excluded.last,
+                    "updated_at": adding.excluded.updated_at,
+                },
+            )
+        return upsert.returning(*self._chat_columns()) if self._returns_rows else upsert
+
+    @cached_property
+    def _chats_of(self) -> Any:
+        columns = self.tables.chats.c
+        key = tuple_(*(columns[name] for name in KEY_COLUMNS))
+        return select(*self._chat_columns()).where(key.in_(bindparam("keys", expanding=True)))
 
     def _chat_columns(self) -> list[ColumnElement[Any]]:
         columns = self.tables.chats.c
         names = (*KEY_COLUMNS, "number", "floor", "last")
         return [columns[name] for name in names]
-
-    def _compile_read_chats(self, count: int) -> Statement:
-        columns = self.tables.chats.c
-        keys = [
-            and_(*(columns[name] == bind(columns[name], f"{name}_{i}") for name in KEY_COLUMNS))
-            for i in range(count)
-        ]
-        return self._compile(select(*self._chat_columns()).where(or_(*keys)))
 
     @cached_property
     def lock(self) -> Statement:
