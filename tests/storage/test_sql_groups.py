@@ -10,6 +10,7 @@ import threading
 import pytest
 from sql_tools import IDS, ask, change, contents, executed, user
 from sqlalchemy import event
+from sqlalchemy.dialects import mysql, postgresql
 
 from agent_memory import (
     ChatKey,
@@ -23,6 +24,7 @@ from agent_memory.errors import MessageTooLargeError
 from agent_memory.storage._engine.append_plan import PendingSave
 from agent_memory.storage._engine.commit_queue import Bounds
 from agent_memory.storage.sql import appending
+from agent_memory.storage.sql.schema import make_tables
 from agent_memory.storage.sql.sqlite import SqliteConnection
 from agent_memory.storage.sql.statements import Statements
 
@@ -222,6 +224,13 @@ async def test_chats_are_locked_in_key_order(server, request):
         assert [len(log.entries) for log in stored] == [1] * 5
     sessions = [text for text in given if text.startswith("session ")]
     assert sessions[:5] == [f"session {number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("dialect", [mysql.dialect(), postgresql.dialect()])
+def test_a_trim_and_a_record_lock_their_chat(dialect):
+    """On servers, where transactions run beside each other; a race would show it rarely."""
+    lock = Statements(make_tables("x_", None), dialect).lock
+    assert lock.text.endswith("FOR UPDATE")
 
 
 def flat(parameters):

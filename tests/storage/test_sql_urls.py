@@ -9,6 +9,7 @@ import traceback
 import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from agent_memory import (
     ChatKey,
@@ -184,6 +185,14 @@ def test_options_of_other_engines_are_refused():
         SqlChatStorage("postgresql://host/db", durability="normal")
     with pytest.raises(InvalidRequestError, match="engine_options are for URLs"):
         SqlChatStorage(create_engine("sqlite://"), engine_options={"echo": True})
+
+
+@pytest.mark.parametrize("option", ["pool", "poolclass"])
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///chats.db"])
+def test_a_pool_for_sqlite_is_refused_at_once(url, option):
+    """The store's threads would share connections, or lose them in a transaction."""
+    with pytest.raises(InvalidRequestError, match=f"'{option}'.* Engine of your own"):
+        SqlChatStorage(url, engine_options={option: QueuePool})
 
 
 async def test_unknown_engine_options_are_refused():

@@ -194,26 +194,26 @@ def translate(
         key: the chat concerned.
         stored: False when nothing was stored, None when that is unknown.
     """
-    told = _text(error)
+    text = _text(error)
     kind = kind_of(error)
     if kind is Failure.TOO_LARGE:
         return MessageTooLargeError(
-            f"the database refused a message as too large: {told}", key=key, stored=stored
+            f"the database refused a message as too large: {text}", key=key, stored=stored
         )
     if kind is Failure.CORRUPTED:
-        return CorruptedRecordError(f"the database is damaged: {told}", key=key)
+        return CorruptedRecordError(f"the database is damaged: {text}", key=key)
     if kind is Failure.NO_TABLES:
         return StorageError(
-            f"the store's tables are gone: {told}. Open the store anew, with create_tables=True, "
+            f"the store's tables are gone: {text}. Open the store anew, with create_tables=True, "
             "to make them",
             key=key,
             stored=stored,
         )
     if kind is Failure.OTHER:
-        return StorageError(f"the database refused: {told}", key=key, stored=stored)
+        return StorageError(f"the database refused: {text}", key=key, stored=stored)
     unsure = "" if stored is False else "; whether it was stored is unknown: save it again"
     return StorageUnavailableError(
-        f"the database is not available: {told}{_tls_advice(error)}{unsure}",
+        f"the database is not available: {text}{_tls_advice(error)}{unsure}",
         key=key,
         stored=stored,
     )

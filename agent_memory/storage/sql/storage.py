@@ -79,9 +79,9 @@ class SqlChatStorage(ChatStorage):
             for the disk, and the last ones may be lost in a power cut, never in a crash of the
             process (https://www.sqlite.org/pragma.html#pragma_synchronous).
         engine_options: passed on to SQLAlchemy's ``create_engine`` (SQLite) or
-            ``create_async_engine``, such as ``{"pool_size": 20}``. On SQLite ``echo`` and
-            engine events see how tables are made, not the statements of saves and reads, which
-            go to the driver directly.
+            ``create_async_engine``, such as ``{"pool_size": 20}`` for a server. On SQLite
+            ``echo`` and engine events see how tables are made, not the statements of saves and
+            reads, which go to the driver directly; ``pool`` and ``poolclass`` are refused.
 
     Raises:
         InvalidRequestError: an argument is none of these.
@@ -89,7 +89,7 @@ class SqlChatStorage(ChatStorage):
     """
 
     _has_threads = True
-    _append_is_cancel_safe = True  # it waits for replies, to their end
+    _append_is_cancel_safe = True  # it waits for its handoff, to the end
 
     def __init__(
         self,
@@ -124,6 +124,8 @@ class SqlChatStorage(ChatStorage):
             )
         if options.more and self._target.engine is not None:
             raise InvalidRequestError("engine_options are for URLs; the engine is made already")
+        if self._target.family == "sqlite":
+            _check_no_pool(options.more)
 
     def __repr__(self) -> str:
         return f"SqlChatStorage({self._target.shown!r})"
@@ -131,8 +133,8 @@ class SqlChatStorage(ChatStorage):
     def __del__(self) -> None:
         opened = getattr(self, "_opened_parts", None)
         if opened is not None:
-            told = f"unclosed {self!r}; call aclose()"
-            warnings.warn(told, ResourceWarning, stacklevel=1, source=self)
+            message = f"unclosed {self!r}; call aclose()"
+            warnings.warn(message, ResourceWarning, stacklevel=1, source=self)
             opened.executor.abandon()
 
     @property
@@ -318,3 +320,14 @@ class SqlChatStorage(ChatStorage):
         if self._opened_parts is None:
             raise StorageClosedError("SqlChatStorage is closed")
         return self._opened_parts
+
+
+def _check_no_pool(options: Mapping[str, Any]) -> None:
+    # Each thread keeps its connection and begins its transactions: from another pool it might
+    # get one that others use, in the midst of a transaction.
+    for name in ("pool", "poolclass"):
+        if name in options:
+            raise InvalidRequestError(
+                f"engine_options has {name!r}, which a SQLite URL does not take: the store keeps "
+                "a connection for each of its threads. Remove it, or pass an Engine of your own"
+            )
