@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agent_memory.providers.part import FormatName, Part, PartKind
     from agent_memory.providers.repairing import repair
     from agent_memory.providers.text import text_message
-    from agent_memory.providers.validation import Violation, validate
+    from agent_memory.providers.violations import Violation, validate
 
 __all__ = [
     "Conversion",
@@ -71,7 +71,7 @@ _MODULES = {
     "parsing": ("Provider", "format_of", "media_in", "parts", "text_of"),
     "repairing": ("repair",),
     "text": ("text_message",),
-    "validation": ("Violation", "validate"),
+    "violations": ("Violation", "validate"),
 }
 __getattr__, __dir__ = lazy_names(
     __name__,

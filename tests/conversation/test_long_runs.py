@@ -14,7 +14,7 @@ from agent_memory import (
     SummaryResult,
     Usage,
 )
-from agent_memory.providers.validation import validate
+from agent_memory.providers.violations import validate
 from agent_memory.testing import witness_summary
 from agent_memory.tokens import HeuristicTokenCounter
 from histories import SHAPES, Piece, Said, render

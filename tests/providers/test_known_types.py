@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent_memory import providers
 from agent_memory.providers import convert, repair, validate
-from agent_memory.providers.validation import Rule
+from agent_memory.providers.violations import Rule
 from agent_memory.summarizers.transcript import TranscriptLimits, entries_of
 from judge import PROVIDERS, faults
 from recorded import letters, texts_of

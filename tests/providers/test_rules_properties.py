@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent_memory import turns
 from agent_memory.providers import from_openai, parts, repair, validate
-from agent_memory.providers.validation import open_sites_of
+from agent_memory.providers.violations import open_sites_of
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
 ANY_HISTORY = st.one_of(
