@@ -43,19 +43,18 @@ from agent_memory.providers.part import (
     readable,
     without,
 )
-from agent_memory.providers.plain import load_message
 
 _ANTHROPIC: Final = frozenset[FormatName]({"anthropic"})
 _HOSTED_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
-def _load(plain: Block, given: object) -> ConversationMessage:
-    message = load_message(plain)
-    if isinstance(given, Mapping) or message.extra.get("type") != "message":
-        return message
+def _load(plain: Block, given: object) -> ConversationMessage | None:
+    if isinstance(given, Mapping) or plain.get("type") != "message" or "role" not in plain:
+        return None
     # A reply: what may be sent back is role and content.
-    return attrs.evolve(message, extra={}, usage=usage_of(message.extra.get("usage")))
+    usage = usage_of(plain.get("usage"))
+    return ConversationMessage(plain["role"], plain.get("content"), usage=usage)
 
 
 def usage_of(reported: object) -> Usage | None:
@@ -327,6 +326,7 @@ FORMAT: Final = Format(
     result_suffix="_tool_result",
     read_result=_read_result,
     load=_load,
+    has_shared_blocks=True,
     request_fields=frozenset({"clear_at", "output_config"}),
     reply_fields=frozenset(
         {

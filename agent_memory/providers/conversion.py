@@ -218,8 +218,7 @@ def _system_blocks(message: ConversationMessage, form: Format) -> list[Block]:
 
 def _load(items: Iterable[Any], form: Format) -> list[ConversationMessage]:
     def load(plain: Block, given: object) -> ConversationMessage:
-        made = load_message(plain) if form.load is None else form.load(plain, given)
-        return mark_origin(made, form)
+        return mark_origin(form.load(plain, given) or load_message(plain), form)
 
     return load_each(items, load)
 

@@ -151,6 +151,9 @@ class Format:
         untyped: readers of content blocks without a ``type``, by the key that names them.
         load: makes a message of a dict, given what it was made from (an SDK's object). None for
             role, content and everything else in ``extra``.
+        claims: whether fields beside the content show that a message is this format's, although
+            another one could have written each of its blocks.
+        has_shared_blocks: blocks that several formats write in the same way count as this one's.
         read_whole: reads messages that keep everything in ``extra``; None for any other.
         read_beside: what lies beside the content, before it and after it.
         read_tool_message: reads a message of role tool whose content is the result.
@@ -200,7 +203,9 @@ class Format:
     result_suffix: str | None = None
     read_result: Callable[[Block], Part] | None = None
     untyped: Mapping[str, BlockReader] = attrs.field(factory=dict[str, BlockReader])
-    load: Callable[[Block, object], ConversationMessage] | None = None
+    load: Callable[[Block, object], ConversationMessage | None] = lambda _plain, _given: None
+    claims: Callable[[Mapping[str, Any]], bool] = lambda _extra: False
+    has_shared_blocks: bool = False
     read_whole: Callable[[ConversationMessage], tuple[Part, ...] | None] | None = None
     read_beside: Callable[[Mapping[str, Any]], tuple[list[Part], list[Part]]] | None = None
     read_tool_message: Callable[[ConversationMessage, tuple[Part, ...]], Part] | None = None

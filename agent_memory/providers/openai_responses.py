@@ -40,7 +40,6 @@ from agent_memory.providers.part import (
     readable,
     without,
 )
-from agent_memory.providers.plain import load_message
 
 _RESPONSES: Final = frozenset[FormatName]({"openai_responses"})
 _HOSTED_CALLS: Final = frozenset({
@@ -75,12 +74,12 @@ _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _TOOL: Final = ParticipantRole.TOOL
 
 
-def _load(item: Block, _given: object) -> ConversationMessage:
+def _load(item: Block, _given: object) -> ConversationMessage | None:
     kind = item.get("type")
     if _is_reference(item):
         return ConversationMessage(_ASSISTANT, None, extra=item)
     if not isinstance(kind, str) or kind == "message":
-        return load_message(item)
+        return None
     return ConversationMessage(_role_of(item, kind), None, extra=item)
 
 
@@ -446,6 +445,7 @@ FORMAT: Final = Format(
     name="openai_responses",
     blocks=_BLOCKS,
     load=_load,
+    claims=lambda extra: extra.get("type") == "message",
     read_whole=_read_whole,
     request_fields=frozenset({"type", "id", "status", "phase"}),
     fits_message=_fits_message,

@@ -128,6 +128,7 @@ _READ_BESIDE: Final = tuple(form.read_beside for form in FORMATS if form.read_be
 _READ_TOOL: Final = next(form.read_tool_message for form in FORMATS if form.read_tool_message)
 _BLOCKS: Final = _TYPED | _UNTYPED
 _PAIRED: Final = ("call", "result")
+_SHARED_OWNER: Final = next(form.name for form in FORMATS if form.has_shared_blocks)
 _DEFAULT_OWNER: Final = FORMATS[0].name
 """Whose fields are those that no format knows, on a message that does not show its format: the
 servers that add their own speak Chat Completions."""
@@ -244,15 +245,15 @@ def _format_shown(message: ConversationMessage, held: Iterable[Part]) -> FormatN
 
 
 def _likely(message: ConversationMessage, held: Iterable[Part]) -> FormatName | None:
-    is_item = message.extra.get("type") == "message"
-    if is_item and isinstance(message.content, str):
-        return "openai_responses"
+    claimed = next((form.name for form in FORMATS if form.claims(message.extra)), None)
+    if claimed is not None and isinstance(message.content, str):
+        return claimed
     shared = [part for part in held if part.kind != "other" and part.forms < _STRINGS]
     if not shared:
         return None
-    if all("anthropic" in part.forms for part in shared):
-        return "anthropic"
-    return "openai_responses" if is_item else _DEFAULT_OWNER
+    if all(_SHARED_OWNER in part.forms for part in shared):
+        return _SHARED_OWNER
+    return claimed or _DEFAULT_OWNER
 
 
 def media_in(part: Part) -> Media | None:

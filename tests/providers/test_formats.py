@@ -18,7 +18,7 @@ from agent_memory.turns import group, is_open
 
 PACKAGE = Path(agent_memory.providers.__file__).parent
 HELLO = {"role": "user", "content": "hello"}
-KNOWS_FORMATS = {"parsing.py", "part.py", *(f"{form.name}.py" for form in FORMATS)}
+KNOWS_FORMATS = {"parsing.py", *(f"{form.name}.py" for form in FORMATS)}
 
 
 def names_in(module):
