@@ -19,8 +19,8 @@ from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
+from agent_memory.providers.conversion import to_plain
 from agent_memory.providers.part import as_dict
-from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizers.base import SummarizerFunction
 from agent_memory.validation import checked_count

@@ -17,10 +17,9 @@ from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import from_openai_responses, to_openai_responses
-from agent_memory.providers.conversion import dump
+from agent_memory.providers.conversion import dump, to_plain
 from agent_memory.providers.openai_responses import FORMAT
 from agent_memory.providers.part import as_dict
-from agent_memory.providers.plain import to_plain
 from agent_memory.storage.base import ChatStorage
 
 try:

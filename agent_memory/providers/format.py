@@ -34,6 +34,16 @@ Pairing: TypeAlias = Literal["anywhere", "following", "adjacent"]
 """Where the results of calls are: anywhere after them, in messages right after them, or all in
 the next turn, at its beginning."""
 
+CONTENT_OMITTED: Final = "content_omitted"
+"""Key in ``extra`` of a message whose dict had no ``content`` at all, to tell it from null."""
+
+WRITTEN_IN: Final = "written_in"
+"""Key in ``extra`` of a message that does not show its format, but has fields nobody else may
+get: the name of the format it was loaded from."""
+
+MARKERS: Final = frozenset({CONTENT_OMITTED, WRITTEN_IN})
+"""The keys in ``extra`` that are this library's own."""
+
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
 _TOOL: Final = ParticipantRole.TOOL

@@ -16,7 +16,7 @@ import attrs
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers import anthropic, bedrock, openai_chat, openai_responses
-from agent_memory.providers.format import BlockReader, Format, TextReader
+from agent_memory.providers.format import MARKERS, WRITTEN_IN, BlockReader, Format, TextReader
 from agent_memory.providers.media import Media
 from agent_memory.providers.part import (
     Block,
@@ -28,7 +28,6 @@ from agent_memory.providers.part import (
     joined,
     readable,
 )
-from agent_memory.providers.plain import MARKERS, WRITTEN_IN
 
 _BARE_TEXT: Final = 2  # a type, and the text
 Provider: TypeAlias = Literal["openai", "openai_chat", "openai_responses", "anthropic", "bedrock"]

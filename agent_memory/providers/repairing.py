@@ -18,10 +18,15 @@ import attrs
 
 from agent_memory.exchanges import Facts, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers.format import Format, MessageDraft, derived_id, safe_id
+from agent_memory.providers.format import (
+    CONTENT_OMITTED,
+    Format,
+    MessageDraft,
+    derived_id,
+    safe_id,
+)
 from agent_memory.providers.parsing import Provider, fits, format_named, in_context, parts
 from agent_memory.providers.part import Part, is_blank
-from agent_memory.providers.plain import CONTENT_OMITTED
 from agent_memory.providers.text import text_content
 from agent_memory.turns import leading_system
 

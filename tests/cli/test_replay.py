@@ -10,7 +10,7 @@ from view_watch import ViewWatch
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage, WrapperChatStorage
 from agent_memory.cli.demo import demo_conversation, read_conversations
-from agent_memory.providers.plain import dump_message
+from agent_memory.providers.conversion import dump_message
 from agent_memory.records import LogSlice
 from agent_memory.summarizers import ExtractiveSummarizer
 

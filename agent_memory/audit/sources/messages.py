@@ -26,8 +26,8 @@ from agent_memory.providers import (
     parts,
 )
 from agent_memory.providers.anthropic import usage_of
+from agent_memory.providers.conversion import load_message
 from agent_memory.providers.part import Block, as_dict, as_id, as_list, as_text, to_json
-from agent_memory.providers.plain import load_message
 
 _ROLES: Final = {
     "human": "user",
