@@ -1,4 +1,4 @@
-"""What a summarizer needs of a language model, and how a model fails."""
+"""The protocol for language models, and the errors of models."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def answered_text(content: object, *, usage: Usage | None = None) -> str:
         usage: what the answer cost, for the errors.
 
     Raises:
-        RefusedError: a part is the model's refusal.
-        ModelError: it is neither text nor parts.
+        RefusedError: if a part is a refusal.
+        ModelError: if the content is neither text nor a list of parts.
     """
     if isinstance(content, str):
         return content
@@ -93,10 +93,10 @@ def answered_text(content: object, *, usage: Usage | None = None) -> str:
 
 
 def check_refusal(refusal: object, *, usage: Usage | None = None) -> None:
-    """Raise what a refusal is.
+    """Raise an error if the model refused.
 
     Raises:
-        RefusedError: there is one.
+        RefusedError: if there is a refusal.
     """
     if isinstance(refusal, str) and refusal:
         raise RefusedError(f"the model refused: {refusal[:200]}", usage=usage)
@@ -118,8 +118,8 @@ class Completion:
             unknown.
 
     Raises:
-        RefusedError: a part of the answer is the model's refusal.
-        ModelError: the text is none.
+        RefusedError: if a part of the answer is a refusal.
+        ModelError: if the text is not a string or a list of parts.
     """
 
     text: str
@@ -145,7 +145,7 @@ class ChatModel(Protocol):
                 ``max_output_tokens``, the longest answer, under that name for all providers.
 
         Raises:
-            ModelError: there is no usable answer. Other exceptions are told apart by
+            ModelError: if there is no usable answer. Other exceptions are classified by
                 :func:`as_model_error`.
         """
         ...
@@ -172,7 +172,7 @@ def as_chat_model(llm: ChatModel | ModelFunction) -> ChatModel:
     """Return a model for what callers pass: a :class:`ChatModel` or an async function.
 
     Raises:
-        InvalidRequestError: it is neither.
+        InvalidRequestError: if it is neither of them.
     """
     if isinstance(llm, ChatModel):
         return llm

@@ -59,7 +59,7 @@ class OpenAIChatModel:
     The client's own retries are switched off for these requests: the summarizer retries.
 
     Raises:
-        InvalidRequestError: the client is not async, or `api` unknown.
+        InvalidRequestError: if the client is not async, or `api` is unknown.
     """
 
     def __init__(

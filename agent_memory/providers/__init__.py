@@ -1,9 +1,9 @@
-"""Providers' message formats: the only code of this library that looks inside content.
+"""Message formats of the providers: the only code of this library that looks inside content.
 
-:func:`parts` says what a message is made of, whichever provider's form it is in. ``from_x`` and
-``to_x`` go between lists of a provider's dicts and messages, exactly; :func:`convert` goes
-across providers and tells what it could not carry. :func:`validate` names what a provider would
-refuse, and :func:`repair` gives a view without it.
+:func:`parts` splits a message of any provider into its parts. The ``from_x`` and ``to_x``
+functions convert between a provider's dicts and messages without loss; :func:`convert` writes a
+request for another provider and reports what it had to leave out. :func:`validate` lists what a
+provider would reject, and :func:`repair` returns a view without it.
 """
 
 from typing import TYPE_CHECKING

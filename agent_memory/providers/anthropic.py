@@ -46,6 +46,7 @@ from agent_memory.providers.part import (
 
 _ANTHROPIC: Final = frozenset[FormatName]({"anthropic"})
 _HOSTED_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+# Source: https://docs.anthropic.com/en/docs/build-with-claude/vision.
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
@@ -241,6 +242,7 @@ def _write_call(call: Part) -> Block:
 
 def _write_result(result: Part, inner: list[Block]) -> Block:
     has_media = any(part.kind == "media" for part in result.inner)
+    # "text content blocks must contain non-whitespace text": an empty string is accepted.
     content = inner if has_media else result.text if result.text.strip() else ""
     if result.is_error and not content:
         content = NO_OUTPUT

@@ -1,4 +1,4 @@
-"""Between a provider's dicts and messages, exactly; and from any format to one provider's."""
+"""Load and dump a provider's dicts without loss, and convert messages between formats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LeftOut:
 
     Args:
         index: of the message it was in.
-        part: what was left out; of a result whose error flag was dropped, the result.
+        part: what was left out, or the result that lost its error flag.
         reason: why.
     """
 
@@ -81,10 +81,10 @@ def reshape(messages: Iterable[ConversationMessage], provider: Provider) -> Resh
     A message that is in that format already is passed on as it is, the same object. Any other is
     rewritten from its parts: results become messages of role tool for OpenAI, and blocks of one
     user message for Anthropic and Bedrock; calls that came as items of their own join the
-    assistant's message before them. The first message made of another keeps its id.
+    assistant's message before them. The first message made from another keeps its id.
 
     Raises:
-        InvalidRequestError: the provider is unknown.
+        InvalidRequestError: if the provider is unknown.
     """
     return _reshape(list(messages), format_named(provider))
 
@@ -97,7 +97,10 @@ def _reshape(messages: Sequence[ConversationMessage], form: Format) -> Reshaped:
     left_out: list[LeftOut] = []
     joins = False
     for index, message in enumerate(messages):
+        # The parts as they stand alone: an id from the context is in no block yet, but a message
+        # in its own format goes back exactly as it came.
         if fits(message, form, plain[index]):
+            # Media out of results waits until all results of the exchange are written.
             if message.role is not _TOOL:
                 made += waiting
                 waiting.clear()
@@ -187,7 +190,7 @@ def dump(message: ConversationMessage, form: Format) -> Block:
 
 
 def convert(messages: Iterable[ConversationMessage], provider: Provider) -> Conversion:
-    """Write messages of any format as one provider's request, and tell what it could not carry.
+    """Write messages of any format as one provider's request, and report what was left out.
 
     The dicts hold only what the provider's requests have: fields of replies alone, such as
     ``annotations``, are left out, and fields that no SDK knows go back to the format they came
@@ -199,12 +202,13 @@ def convert(messages: Iterable[ConversationMessage], provider: Provider) -> Conv
             ``"bedrock"``.
 
     Raises:
-        InvalidRequestError: the provider is unknown.
+        InvalidRequestError: if the provider is unknown.
     """
     form = format_named(provider)
     reshaped = _reshape(list(messages), form)
     rest = reshaped.messages
     system: list[Block] = []
+    # Anthropic and Bedrock take instructions as the request's own parameter, "system".
     if form.system_apart:
         leading = 0
         while leading < len(rest) and rest[leading].role in SYSTEM_ROLES:
@@ -231,6 +235,7 @@ def to_plain(value: Any) -> Any:
     What the provider did not send is left out, as the SDKs do when they send an object back
     (``model_dump(exclude_unset=True, mode="json")``).
     """
+    # By attribute: the SDKs define it under pydantic 1 too, and nothing here needs pydantic.
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         hidden = getattr(value, "__api_exclude__", None)
@@ -317,7 +322,7 @@ def from_openai(messages: Iterable[Any]) -> list[ConversationMessage]:
     dicts back.
 
     Raises:
-        InvalidRequestError: an item is no message; the text names it.
+        InvalidRequestError: if an item is not a message; the error names the item.
     """
     return _load(messages, openai_chat.FORMAT)
 
@@ -329,7 +334,7 @@ def from_openai_responses(items: Iterable[Any]) -> list[ConversationMessage]:
     :func:`to_openai_responses` gives exactly the same dicts back.
 
     Raises:
-        InvalidRequestError: an item is none; the text names it.
+        InvalidRequestError: if an item is invalid; the error names the item.
     """
     return _load(items, openai_responses.FORMAT)
 
@@ -342,7 +347,7 @@ def from_anthropic(messages: Iterable[Any]) -> list[ConversationMessage]:
     ``message.usage``; a dict whose content is ``reply.content`` is fine too.
 
     Raises:
-        InvalidRequestError: an item is no message; the text names it.
+        InvalidRequestError: if an item is not a message; the error names the item.
     """
     return _load(messages, anthropic.FORMAT)
 
@@ -353,7 +358,7 @@ def from_bedrock(messages: Iterable[Any]) -> list[ConversationMessage]:
     :func:`to_bedrock` gives exactly the same dicts back, bytes as bytes.
 
     Raises:
-        InvalidRequestError: an item is no message; the text names it.
+        InvalidRequestError: if an item is not a message; the error names the item.
     """
     return _load(messages, bedrock.FORMAT)
 
@@ -363,8 +368,8 @@ def to_openai(messages: Iterable[ConversationMessage]) -> list[Any]:
 
     The dicts are typed as ``Any``, so that the SDK's calls take them under strict type checkers.
 
-    Messages of another provider's format are converted; :func:`convert` also tells what could
-    not be carried, and leaves out what only replies have.
+    Messages of another provider's format are converted; :func:`convert` also reports what was left
+    out, and drops the fields that only replies have.
     """
     return _to(messages, openai_chat.FORMAT)
 

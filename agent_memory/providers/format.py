@@ -1,6 +1,6 @@
-"""What a wire format is: everything this library knows of one provider's messages, as a value.
+"""The definition of a wire format: everything the library knows about a provider's messages.
 
-A format is one module that ends in a :class:`Format`; :mod:`agent_memory.providers.parsing`
+Each format is a module that ends with a :class:`Format`; :mod:`agent_memory.providers.parsing`
 lists them. Conversion, validation, repair, transcripts and token counts are written against
 this class and name no provider.
 """
@@ -28,7 +28,7 @@ from agent_memory.providers.part import (
 )
 
 BlockReader: TypeAlias = Callable[[Block], Part | None]
-"""Says what a block is; None when it is not this format's after all."""
+"""Returns the part of a block; None when the block belongs to another format."""
 
 Pairing: TypeAlias = Literal["anywhere", "following", "adjacent"]
 """Where the results of calls are: anywhere after them, in messages right after them, or all in
@@ -38,8 +38,8 @@ CONTENT_OMITTED: Final = "content_omitted"
 """Key in ``extra`` of a message whose dict had no ``content`` at all, to tell it from null."""
 
 WRITTEN_IN: Final = "written_in"
-"""Key in ``extra`` of a message that does not show its format, but has fields nobody else may
-get: the name of the format it was loaded from."""
+"""Key in ``extra`` of a message that does not show its format, but has fields that no other
+format may get: the name of the format it was loaded from."""
 
 MARKERS: Final = frozenset({CONTENT_OMITTED, WRITTEN_IN})
 """The keys in ``extra`` that are this library's own."""
@@ -51,7 +51,7 @@ _TOOL: Final = ParticipantRole.TOOL
 
 @attrs.frozen
 class RuleSources:
-    """A provider's pages on its rules: messages, tools, reasoning and content blocks."""
+    """The provider's documentation of its rules on messages, tools, reasoning and content."""
 
     messages: str
     tools: str
@@ -61,7 +61,7 @@ class RuleSources:
 
 @attrs.frozen
 class MessageDraft:
-    """A message to be: what differs from the one it is made from.
+    """A message to be made: what differs from the message it is made from.
 
     Args:
         role: who speaks.
@@ -150,7 +150,7 @@ def read_block(
 
 @attrs.frozen(eq=False, kw_only=True)
 class Format:
-    """One provider's way of writing messages, and its rules.
+    """How one provider writes messages, and its rules.
 
     Args:
         name: of the format.
@@ -260,6 +260,7 @@ class Format:
 
         A part that is written in this format already is used as it stands.
         """
+        # The exact block: rewriting it would lose fields that no part has, such as cache marks.
         if part.raw is not None and self.name in part.forms:
             raw: Block | str = part.raw
             return raw
@@ -280,6 +281,7 @@ class Format:
 
     def blocks_for(self, inner: Iterable[Part]) -> list[Block]:
         """The blocks within a result, blank text left out."""
+        # A result is never the assistant's, so its media is what a user may send.
         written = [self.block_for(part, _USER) for part in inner if not is_blank(part)]
         return [block for block in written if isinstance(block, dict)]
 
@@ -287,6 +289,7 @@ class Format:
         """A list of blocks, or the plain string where it is nothing but one."""
         written = [(part, self.block_for(part, role)) for part in held]
         kept = [(part, block) for part, block in written if block is not None]
+        # Some servers that speak OpenAI's format accept strings alone.
         if len(kept) == 1 and kept[0][0].kind == "text" and self.takes_strings:
             part, block = kept[0]
             if isinstance(block, str) or self.name not in part.forms:
@@ -317,6 +320,8 @@ def arrange_blocks(
     form: Format, role: ParticipantRole, held: list[Part], extra: Mapping[str, Any]
 ) -> list[MessageDraft]:
     """Where results are blocks of a user's message, and come first in it."""
+    # "tool_result blocks must come first in the content array":
+    # https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use
     given = [part for part in held if part.answers]
     rest = [part for part in held if not part.answers]
     if role is not _ASSISTANT:
@@ -348,6 +353,7 @@ def derived_id(message: ConversationMessage, number: int) -> str:
     """
     if number == 0:
         return message.id
+    # A hash, because an id has a greatest length and the given one may reach it.
     digest = hashlib.sha256(message.id.encode()).hexdigest()[:32]
     return f"derived-{digest}-{number}"
 
@@ -357,6 +363,7 @@ def arguments_of(call: Part) -> Block:
     given: Any = call.payload
     if isinstance(given, str):
         try:
+            # Models write arguments, and not always as JSON; deep nesting ends the parser.
             given = json.loads(given) if given.strip() and not call.custom else given
         except (ValueError, RecursionError):
             return {"input": given}
@@ -388,6 +395,7 @@ def safe_id(call_id: str | None) -> str:
     given = call_id or ""
     if SAFE_ID.fullmatch(given):
         return given
+    # The hash keeps "a.b" and "a:b" apart; an id may hold halves of surrogate pairs.
     digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{re.sub('[^a-zA-Z0-9_-]', '_', given)[:40]}_{digest}"
 

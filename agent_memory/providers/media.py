@@ -1,4 +1,4 @@
-"""Images, documents, audio and video between the providers' ways of writing them."""
+"""Images, documents, audio and video, independent of the provider."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FORMAT: Final = {mime: name for name, mime in _MIME.items() if name != "jpg"}
 
 @attrs.frozen
 class Media:
-    """A picture, document, sound or film, whoever's form it came in.
+    """An image, document, audio or video, from any provider's format.
 
     Args:
         kind: which of the four.
@@ -88,17 +88,18 @@ def mime_of(format_name: object) -> str:
 
 
 def decoded(text: object) -> bytes | None:
-    """The bytes of base64 text; None when it is none."""
+    """Return the bytes of base64 text; None when the text is not base64."""
     if not isinstance(text, str):
         return None
     try:
+        # Without validation Python skips foreign characters and decodes something else.
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
 
 
 def from_url(kind: MediaKind, url: object, *, name: str | None = None) -> Media | None:
-    """Media from an address or a ``data:`` URL; None when it is neither."""
+    """Return media from a URL or a ``data:`` URL; None when it is neither."""
     if not isinstance(url, str) or not url:
         return None
     if not url.startswith("data:"):

@@ -264,6 +264,7 @@ def _trim(message: Block, owner: FormatName | None) -> Block:
     SDK; ``index`` is of streamed deltas.
     """
     trimmed = {key: value for key, value in message.items() if key not in FORMAT.reply_fields}
+    # "[] is too short - 'messages.1.tool_calls'": the API's answer to an empty list.
     if not trimmed.get("tool_calls", True):
         del trimmed["tool_calls"]
     if "tool_calls" in trimmed:

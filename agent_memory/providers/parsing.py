@@ -58,7 +58,7 @@ def format_named(provider: str) -> Format:
     """The format of a provider's messages.
 
     Raises:
-        InvalidRequestError: the name is not one of :data:`Provider`.
+        InvalidRequestError: if the name is not one of :data:`Provider`.
     """
     form = _NAMED.get(provider)
     if form is None:
@@ -134,13 +134,14 @@ servers that add their own speak Chat Completions."""
 
 
 def parts(message: ConversationMessage) -> tuple[Part, ...]:
-    """Say what a message is made of, in order.
+    """Split a message into its parts, in order.
 
     Recognises OpenAI Chat Completions, OpenAI Responses items, Anthropic Messages and Bedrock
     Converse, also mixed in one message. Never raises: what it does not know has the kind
     ``other``.
     """
     content, extra = message.content, message.extra
+    # Most messages are this, and everything built on parts is as fast as this line.
     if not extra and type(content) is str and message.role is not _TOOL:
         return (Part("text", content, raw=content, forms=_STRINGS),)
     if extra and content is None:
@@ -187,6 +188,7 @@ def _read_block(value: object) -> Part:
     part = None if reader is None else reader(block)
     if part is not None:
         return part
+    # Results of hosted tools that are newer than this library: the suffix tells.
     for suffix, read_result in _RESULT_READERS:
         if kind.endswith(suffix):
             return read_result(block)
@@ -201,7 +203,7 @@ def _owned(part: Part, owner: FormatName) -> Part:
 
 
 def text_of(message: ConversationMessage) -> str:
-    """What is said in a message: its text parts, a line each; no reasoning, calls or results."""
+    """Return what a message says: its text parts, a line each; no reasoning, calls or results."""
     return joined(parts(message))
 
 
@@ -276,6 +278,7 @@ def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part
     owner = message.extra.get(WRITTEN_IN)
     if owner is not None:
         return bool(owner == form.name)
+    # Fields that no format knows are a server's own: they go where the rest of the message shows.
     own = _OWN_FIELDS[form.name]
     if message.extra.keys() <= own:
         return True
@@ -287,7 +290,7 @@ def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part
 
 
 def mark_origin(message: ConversationMessage, form: Format) -> ConversationMessage:
-    """A loaded message that says where it is from, if it holds what nobody else may get.
+    """Return a loaded message with its origin, if it holds what no other format may get.
 
     Most messages show their format, or hold nothing in which formats differ. A few do neither,
     such as a text with a compatible server's own ``cache_control``; what they hold has to go
@@ -353,6 +356,8 @@ class _Context:
         self._custom: set[str] = set()
 
     def read(self, message: ConversationMessage, inside: tuple[Part, ...]) -> tuple[Part, ...]:
+        # Chat's old function_call and some compatible servers give calls no ids; their results
+        # come in the order of the calls.
         if any(_is_nameless(part, "call") for part in inside):
             self._nameless.clear()
         return tuple(self._part(message, place, part) for place, part in enumerate(inside))

@@ -1,4 +1,4 @@
-"""What every provider's content is made of, once its own format is set aside."""
+"""Parts: the pieces of a message, independent of the provider's format."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Part:
 
     @property
     def media(self) -> Media | None:
-        """What a media part holds; None when that is not clear, or it is no media."""
+        """The media of a media part; None for other parts, or when it cannot be read."""
         block = as_dict(self.raw)
         return None if block is None or self.media_of is None else self.media_of(block)
 
@@ -115,6 +115,7 @@ def without(value: Any, *keys: str) -> Any:
 
 def to_json(value: object) -> str:
     """`value` as JSON text that keeps all characters; bytes become base64 text."""
+    # Not escaped: escapes cost a model tokens, and people read this text too.
     return json.dumps(value, ensure_ascii=False, default=_bytes_as_text)
 
 

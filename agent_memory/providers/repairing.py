@@ -1,4 +1,4 @@
-"""A view that a provider accepts, made from a history that it would not; pure.
+"""Make a view that a provider accepts from a history that it would reject.
 
 The history is split into part references (a part of a message, and who says it). One pass decides,
 from left to right and without looking ahead, which of them stay; a second one writes these as
@@ -31,7 +31,7 @@ from agent_memory.providers.text import text_content
 from agent_memory.turns import leading_system
 
 OPENING: Final = "(The assistant speaks first.)"
-"""What the user is made to say where a provider wants the user to begin."""
+"""The text of the user message that is added where a provider wants the user to begin."""
 
 _ASSISTANT: Final = ParticipantRole.ASSISTANT
 _USER: Final = ParticipantRole.USER
@@ -68,7 +68,7 @@ class PartRef:
 def repair(
     messages: Sequence[ConversationMessage], provider: Provider
 ) -> list[ConversationMessage]:
-    """Give a view of a history that a provider accepts; the history itself stays as it is.
+    """Return a view of a history that a provider accepts; the history itself is not changed.
 
     Rewrites what is in another form; merges neighbours of one role and gathers results into one
     message (Anthropic, Bedrock); leaves out blank text, empty messages, calls without results
@@ -90,7 +90,7 @@ def repair(
             ``"bedrock"``.
 
     Raises:
-        InvalidRequestError: the provider is unknown.
+        InvalidRequestError: if the provider is unknown.
     """
     form = format_named(provider)
     return rebuild(messages, accepted_parts(messages, form), form)
@@ -129,6 +129,7 @@ class RepairPass:
         return _drop_loose_reasoning([ref for ref in self._refs if ref.alive], self._form)
 
     def _take(self, held: list[PartRef], facts: Facts, *, follows: bool) -> None:
+        # Results of calls in the same message are matched after these, whatever their order.
         own = {ref.part.id for ref in held if ref.part.waits}
         late = [ref for ref in held if ref.part.answers and ref.part.id in own]
         given = [ref for ref in held if ref.part.answers and ref.part.id not in own]
@@ -166,6 +167,7 @@ class RepairPass:
         form, part, call_id = self._form, ref.part, ref.part.id
         if part.kind not in ("call", "result") or call_id is None or form.name not in part.forms:
             return
+        # The id is from the context: the block has none, and providers require one.
         if call_id != plain.id:
             part = attrs.evolve(part, raw=form.with_id(part, call_id))
         elif form.call_id is not None and not form.call_id.fullmatch(call_id):
@@ -215,6 +217,7 @@ class RepairPass:
             ref.turn = self._turn
             call_id = ref.part.id if ref.part.waits else None
             if call_id is not None:
+                # "tool_use ids must be unique", says Anthropic; the others want one result an id.
                 ref.alive = call_id not in self._called
                 self._called.add(call_id)
                 if ref.alive:
@@ -246,7 +249,7 @@ class RepairPass:
                 self._refs.append(ref)
 
     def _match(self, ref: PartRef, call: Part) -> None:
-        """Write the result anew if its item is of another kind than that of its call."""
+        """Rewrite the result if its item is of another kind than its call."""
         part = ref.part
         if part.custom is not call.custom:
             part = attrs.evolve(part, custom=call.custom)
@@ -298,6 +301,7 @@ def _leads_to(ref: PartRef, following: PartRef | None, form: Format) -> bool:
         return False
     if form.pairing == "following":
         return following.turn == ref.turn
+    # Neighbouring pieces stay only if the model wrote them as neighbours.
     if following.part.kind != "reasoning":
         return True
     if ref.source == following.source:
@@ -328,6 +332,7 @@ def rebuild(
         for new in drafts:
             target = after_results if new.after_results else made
             target.append(_message(new, messages, held, uses))
+    # While a call waits, its result has to come first: the media moves behind that later.
     if not _awaits_results(refs):
         made += after_results
     return _with_opening(made, form) if form.user_first else made
@@ -402,6 +407,7 @@ def _message(
     first = held[0].source
     base = messages[first]
     parents = [messages[index] for index in dict.fromkeys(ref.source for ref in held)]
+    # A message has one report: the newest says how long the context is now.
     usages = [parent.usage for parent in parents if parent.usage is not None]
     extra = dict(new.extra)
     if new.content is not None:
@@ -427,6 +433,7 @@ def _with_opening(made: list[ConversationMessage], form: Format) -> list[Convers
     head = leading_system(made)
     if head == len(made) or made[head].role is not _ASSISTANT:
         return made
+    # Derived from the message after it: equal histories give equal views.
     first = made[head]
     digest = hashlib.sha256(first.id.encode()).hexdigest()[:32]
     content: Any = text_content(OPENING, None if form.takes_strings else form)

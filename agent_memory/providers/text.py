@@ -1,4 +1,4 @@
-"""Texts that the library itself writes into messages, in the format of the chat they join."""
+"""Texts that the library writes into messages, in the format of the chat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def text_message(
     like: ConversationMessage | None = None,
     **fields: Any,
 ) -> ConversationMessage:
-    """Make a message that says `text`, written as `like` is.
+    """Make a message with this text, in the same format as `like`.
 
     Args:
         role: who speaks.
@@ -29,7 +29,7 @@ def text_message(
         fields: any other argument of :class:`ConversationMessage`.
 
     Raises:
-        InvalidRequestError: a field is invalid.
+        InvalidRequestError: if a field is invalid.
     """
     name = None if like is None or isinstance(like.content, str) else format_of(like)
     form = None if name is None else format_named(name)

@@ -1,7 +1,7 @@
-"""What the providers refuse.
+"""Find what a provider would reject in a history.
 
-:func:`validate` names what a provider would answer with status 400, with the page that says so;
-:func:`~agent_memory.providers.repair` gives a view without it. The end of a history counts as
+:func:`validate` lists what a provider would answer with status 400, and the page with the rule;
+:func:`~agent_memory.providers.repair` returns a view without it. The end of a history counts as
 work in progress: calls that still wait there for their results are no violation.
 
 Leading system messages are accepted for all: for Anthropic and Bedrock they are the request's
@@ -43,7 +43,7 @@ Rule: TypeAlias = Literal[
     "loose_reasoning",
     "unsigned_reasoning",
 ]
-"""What can be wrong."""
+"""The rules that a message may break."""
 
 _Found: TypeAlias = tuple[int, Rule, str]
 
@@ -65,7 +65,7 @@ _TOOL: Final = ParticipantRole.TOOL
 
 @attrs.frozen
 class Violation:
-    """Something in a history that a provider refuses.
+    """Something in a history that a provider would reject.
 
     Args:
         index: of the message it is in.
@@ -81,7 +81,7 @@ class Violation:
 
 
 def validate(messages: Sequence[ConversationMessage], provider: Provider) -> list[Violation]:
-    """Name everything in a history that a provider would answer with status 400.
+    """List everything in a history that a provider would answer with status 400.
 
     Takes linear time.
 
@@ -94,7 +94,7 @@ def validate(messages: Sequence[ConversationMessage], provider: Provider) -> lis
         the violations in the order of their messages; an empty list when it is acceptable.
 
     Raises:
-        InvalidRequestError: the provider is unknown.
+        InvalidRequestError: if the provider is unknown.
     """
     form = format_named(provider)
     plain = [parts(message) for message in messages]
@@ -134,6 +134,8 @@ def _within(
                 yield "blank_text", problem
         elif part.kind != "media":
             yield from _wrong_with(part, role, form, own_form=own_form)
+    # "The final block in an assistant message cannot be `thinking`": Anthropic's answer, and
+    # that of Claude on Bedrock.
     if form.merges and role is _ASSISTANT and held and held[-1].kind == "reasoning":
         yield "loose_reasoning", "the assistant's message ends with reasoning"
 
@@ -142,7 +144,7 @@ def _wrong_with(
     part: Part, role: ParticipantRole, form: Format, *, own_form: bool
 ) -> Iterator[tuple[Rule, str]]:
     """What is wrong with a call, a result or a piece of reasoning by itself."""
-    is_item = own_form and form.items  # whose role says nothing
+    is_item = own_form and form.items  # its type tells whose it is, not its role
     if (part.kind == "call" or part.hosted) and role is not _ASSISTANT and not is_item:
         yield "call_placement", f"only the assistant calls tools, not the role {role.value}"
     if part.answers and role is not form.result_role:
@@ -184,6 +186,8 @@ def _loose_items(
     for index, inside in enumerate(held):
         if not any(part.kind == "reasoning" for part in inside):
             continue
+        # "Item of type 'reasoning' was provided without its required following item":
+        # OpenAI's answer; https://platform.openai.com/docs/guides/reasoning.
         last = index + 1 == len(messages)
         if last or messages[index + 1].role is not _ASSISTANT:
             yield index, "loose_reasoning", "the item that its reasoning led to does not follow"
@@ -285,6 +289,7 @@ def _adjacent(turns: Sequence[_Turn], open_sites: set[tuple[int, str]]) -> Itera
         answered: set[str] = set()
         others = False
         for index, held in inside:
+            # Anthropic, implement-tool-use: "tool_result blocks must come first".
             given = [part for part in held if part.answers]
             for part in given:
                 yield from _result(index, part.id, before, answered)
@@ -308,6 +313,7 @@ def _hosted(turns: Sequence[_Turn]) -> Iterator[_Found]:
     waiting: dict[str | None, int] = {}
     for role, inside in turns:
         if role is not _ASSISTANT:
+            # Results alone continue a paused turn, in which hosted calls may still run.
             if waiting and any(part.kind in _SAID for _, held in inside for part in held):
                 for call_id, index in waiting.items():
                     yield index, "unanswered_call", f"no result of the call {call_id} follows it"
@@ -334,6 +340,8 @@ def _following(
     answered: set[str] = set()
     called_at = -1
     for index, inside in enumerate(held):
+        # "An assistant message with 'tool_calls' must be followed by tool messages responding to
+        # each 'tool_call_id'": OpenAI's answer where another message comes first.
         if messages[index].role is not _TOOL:
             yield from _unanswered(called_at, calls, answered, open_sites)
             calls = _waiting(inside) if messages[index].role is _ASSISTANT else []
@@ -353,8 +361,10 @@ def _anywhere(
     answered: set[str] = set()
     leading = form.starts_with_results
     for index, inside in enumerate(held):
+        # With previous_response_id the calls are on the server, and outputs come alone.
         leading = leading and all(part.answers for part in inside)
         for call_id in _waiting(inside):
+            # An id called again waits for an output of its own.
             called[call_id] = index
             answered.discard(call_id)
         for result_id in _results(inside) if not leading else ():

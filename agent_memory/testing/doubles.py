@@ -30,7 +30,7 @@ class SlowChatStorage(WrapperChatStorage):
         close_inner: whether closing closes the inner store too.
 
     Raises:
-        InvalidRequestError: `delay` is negative.
+        InvalidRequestError: if `delay` is negative.
     """
 
     def __init__(self, storage: ChatStorage, delay: float, *, close_inner: bool = True) -> None:
@@ -183,7 +183,7 @@ class CountingChatStorage(WrapperChatStorage):
 
 
 class Gate:
-    """Holds whoever comes to it until it is opened.
+    """A point at which tasks wait until a test opens it.
 
     It belongs to the event loop that uses it first. Opened once, it stays open.
     """
@@ -198,19 +198,19 @@ class Gate:
 
     @property
     def is_reached(self) -> bool:
-        """Whether somebody has come to the gate."""
+        """Whether a task has reached the gate."""
         return self._reached.is_set()
 
     async def reached(self) -> None:
-        """Wait until somebody has come to the gate."""
+        """Wait until a task has reached the gate."""
         await self._reached.wait()
 
     def open(self) -> None:
-        """Let everybody pass, now and later."""
+        """Let all tasks pass, now and later."""
         self._open.set()
 
     async def passed(self) -> None:
-        """Come to the gate and wait until it is open."""
+        """Reach the gate and wait until it is open."""
         self._reached.set()
         await self._open.wait()
 

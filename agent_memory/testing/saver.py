@@ -1,7 +1,7 @@
-"""A process that saves messages one by one: what the tests start to have another writer.
+"""A process that saves messages one by one: a second writer for tests.
 
 ``python -m agent_memory.testing.saver`` reads a pickled ``(make_storage, ids, name, count)``
-from standard input, saves `count` messages and prints the positions it was told, as JSON.
+from standard input, saves `count` messages and prints the returned positions as JSON.
 """
 
 from __future__ import annotations

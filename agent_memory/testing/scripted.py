@@ -1,4 +1,4 @@
-"""A summarizer that does as it is told and remembers what it was given."""
+"""A summarizer that follows a script and records its calls."""
 
 from __future__ import annotations
 
