@@ -71,7 +71,7 @@ def _errors(shown: str) -> Generator[None]:
         raise StorageUnavailableError(f"{shown} cannot be read: {cause}") from error
 
 
-class DatabaseFile(Database):
+class ReadOnlyFile(Database):
     """Reads a SQLite file, opened so that it cannot be changed.
 
     Args:
@@ -112,7 +112,7 @@ class DatabaseFile(Database):
                 yield [tuple(row) for row in part]
 
 
-class DatabaseServer(Database):
+class ReadOnlyServer(Database):
     """Reads a database behind a URL.
 
     Args:
@@ -196,11 +196,11 @@ async def _chunks(
 def _reader(url: str) -> Database:
     target = parse_target(url)
     if target.family != "sqlite" or target.url is None:
-        return DatabaseServer(target)
+        return ReadOnlyServer(target)
     path = target.path
     if path is None or not path.exists():
         raise StorageError(f"there is no {path or without_secrets(url)}")
-    return DatabaseFile(path)
+    return ReadOnlyFile(path)
 
 
 def _recognise(
