@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 from sql_tools import IDS, contents, user
+from sqlalchemy import create_engine
 
 from agent_memory import SqlChatStorage, StorageUnavailableError
 from agent_memory.storage.sql.sqlite import SqliteConnection
@@ -126,3 +127,23 @@ async def test_c109_text_is_erased_after_the_connection_was_opened_anew(path):
         await storage._erase_deleted()
         files = [path, path.with_name("chats.db-wal")]
         assert [part.read_bytes().count(b"SECRET") for part in files] == [0, 0]
+
+
+async def test_a_connection_that_timed_out_does_not_go_back_to_the_pool(tmp_path):
+    """Whoever got it next would only wait once more."""
+    engine, used = create_engine(f"sqlite:///{tmp_path / 'own.db'}"), []
+
+    def note(connection):
+        used.append(connection.connection.driver_connection)
+
+    def time_out(connection):
+        note(connection)
+        raise TimeoutError
+
+    async with SqlChatStorage(engine) as storage:
+        executor = storage._parts().executor
+        with pytest.raises(StorageUnavailableError):
+            await executor.read_core(time_out)
+        await executor.read_core(note)
+    engine.dispose()
+    assert used[0] is not used[1]
