@@ -148,8 +148,8 @@ class _End:
             with contextlib.suppress(BaseException):
                 loop.run_forever()
 
-    def tell(self) -> None:
-        """Tell that the thread ends."""
+    def resolve(self) -> None:
+        """Answer those that wait for the thread to end."""
         if self.error is None:
             self.stopped.set_result(None)
         else:
@@ -165,7 +165,7 @@ def _serve(loop: asyncio.AbstractEventLoop, end: _End) -> None:
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
-        end.tell()
+        end.resolve()
 
 
 def _run(

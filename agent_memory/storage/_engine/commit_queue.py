@@ -66,7 +66,7 @@ class Batch:
     lane: ChatKey | None
     waiting: list[_Waiting]
     has_begun: bool = attrs.field(default=False, init=False)
-    is_given_back: bool = attrs.field(default=False, init=False)
+    is_released: bool = attrs.field(default=False, init=False)
 
     @property
     def call(self) -> Call | None:
@@ -85,7 +85,7 @@ class Batch:
             raise AssertionError(f"{len(outcomes)} outcomes for {len(self.waiting)} saves")
 
 
-class GroupCommit(ABC, Generic[E]):
+class CommitQueue(ABC, Generic[E]):
     """The queue of a store's saves, and of calls that must keep their place among them.
 
     Thread-safe. Whoever waits is answered exactly once, whatever happens to the commit.
@@ -93,7 +93,7 @@ class GroupCommit(ABC, Generic[E]):
     Args:
         by: ``"chat"``: one group of a chat is in flight at a time, and groups hold the saves
             of one chat. ``"store"``: a group holds saves of any chats.
-        at_once: how many groups are in flight at a time; None for no limit.
+        max_in_flight: how many groups are in flight at a time; None for no limit.
         bounds: of a group.
         error_for: returns what one waiter is to be told of an error of the commit, which
             several may share, and which may be an interrupt; by default
@@ -104,12 +104,12 @@ class GroupCommit(ABC, Generic[E]):
         self,
         *,
         by: Literal["store", "chat"],
-        at_once: int | None,
+        max_in_flight: int | None,
         bounds: Bounds,
         error_for: Callable[[BaseException, ChatKey | None], BaseException] | None,
     ) -> None:
         self._by_chat = by == "chat"
-        self._at_once = at_once
+        self._max_in_flight = max_in_flight
         self._bounds = bounds
         self._error_for = error_for or error_for_waiter
         self._lock = threading.Lock()
@@ -142,7 +142,7 @@ class GroupCommit(ABC, Generic[E]):
         with self._lock:
             first, self._is_closed = not self._is_closed, True
             if first and self.is_idle:
-                self._end()
+                self._report_drained()
         return self._drained
 
     # ------------------------------------------------------------------- for the two drivers
@@ -164,31 +164,33 @@ class GroupCommit(ABC, Generic[E]):
             self._lanes[lane] = deque([(handoff, work)])
             self._ready.append(lane)
             try:
-                self._work_waits()
+                self._wake_driver()
             except BaseException:
                 self._ready.remove(lane)
                 del self._lanes[lane]
                 raise
 
     @abstractmethod
-    def _work_waits(self) -> None:
+    def _wake_driver(self) -> None:
         """See to it that what is ready is done; the lock is held.
 
         Raises:
             StorageUnavailableError: nobody is there to do it.
         """
 
-    def _end(self) -> None:
+    def _report_drained(self) -> None:
         """Tell that nothing will come any more; the lock is held."""
         self._drained.set_result(None)
 
     def _take(self) -> Batch | None:
         """Take a batch that may be done now; the lock is held."""
-        if not self._ready or (self._at_once is not None and self._in_flight >= self._at_once):
+        if not self._ready or (
+            self._max_in_flight is not None and self._in_flight >= self._max_in_flight
+        ):
             return None
         lane = self._ready.popleft()
         waiting = self._lanes[lane]
-        batch = Batch(lane, self._first_of(waiting))
+        batch = Batch(lane, self._next_group(waiting))
         self._in_flight += 1
         if not self._by_chat:
             if waiting:
@@ -197,7 +199,7 @@ class GroupCommit(ABC, Generic[E]):
                 del self._lanes[lane]
         return batch
 
-    def _first_of(self, waiting: deque[_Waiting]) -> list[_Waiting]:
+    def _next_group(self, waiting: deque[_Waiting]) -> list[_Waiting]:
         taken = [waiting.popleft()]
         work = taken[0][1]
         if isinstance(work, Call):
@@ -215,12 +217,12 @@ class GroupCommit(ABC, Generic[E]):
             taken.append(waiting.popleft())
         return taken
 
-    def _give_back(self, batch: Batch) -> None:
+    def _release_lane(self, batch: Batch) -> None:
         """Let the next batch of this lane be taken."""
         with self._lock:
-            if batch.is_given_back:
+            if batch.is_released:
                 return
-            batch.is_given_back = True
+            batch.is_released = True
             self._in_flight -= 1
             if self._by_chat:
                 if self._lanes[batch.lane]:
@@ -228,7 +230,7 @@ class GroupCommit(ABC, Generic[E]):
                 else:
                     del self._lanes[batch.lane]
             if self._is_closed and self.is_idle:
-                self._end()
+                self._report_drained()
 
     def _answer(self, batch: Batch, outcomes: Sequence[Any]) -> None:
         handoffs: list[Handoff[Any]] = []

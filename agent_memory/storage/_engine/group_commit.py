@@ -23,8 +23,8 @@ from agent_memory.storage._engine.commit_queue import (
     Batch,
     Bounds,
     Call,
+    CommitQueue,
     FutureHandoff,
-    GroupCommit,
 )
 from agent_memory.storage._engine.handoff import loop_ending, waker_of
 
@@ -35,7 +35,7 @@ _BOUNDS: Final = Bounds()
 _MOST_BLOCKED: Final = 64  # threads more than asked for, while others wait in `blocking()`
 
 
-class ThreadGroupCommit(GroupCommit[E]):
+class ThreadGroupCommit(CommitQueue[E]):
     """Commits groups in daemon threads, which start when there is work.
 
     The threads know this object, not the store: a store that is forgotten can be collected.
@@ -64,7 +64,7 @@ class ThreadGroupCommit(GroupCommit[E]):
         finish: Callable[[], None] | None = None,
     ) -> None:
         # The threads are the limit: each has one batch at a time.
-        super().__init__(by=by, at_once=None, bounds=bounds, error_for=error_for)
+        super().__init__(by=by, max_in_flight=None, bounds=bounds, error_for=error_for)
         self._commit = commit
         self._name = name
         self._threads = threads
@@ -102,7 +102,7 @@ class ThreadGroupCommit(GroupCommit[E]):
             self._blocked += 1
             if self._ready:
                 with contextlib.suppress(StorageUnavailableError):
-                    self._work_waits()
+                    self._wake_driver()
         try:
             yield
         finally:
@@ -112,7 +112,7 @@ class ThreadGroupCommit(GroupCommit[E]):
     def _limit(self) -> int:
         return self._threads + min(self._blocked, _MOST_BLOCKED)
 
-    def _work_waits(self) -> None:
+    def _wake_driver(self) -> None:
         if self._sleeping > 0:
             self._sleeping -= 1
             self._alarm.put(None)
@@ -130,7 +130,7 @@ class ThreadGroupCommit(GroupCommit[E]):
             return  # those at work do it
         self._workers += 1
 
-    def _end(self) -> None:
+    def _report_drained(self) -> None:
         for _ in range(self._sleeping):
             self._alarm.put(None)
         self._sleeping = 0
@@ -167,7 +167,7 @@ class ThreadGroupCommit(GroupCommit[E]):
                 self._do(batch)
         except BaseException as error:
             if batch is not None:
-                self._give_back(batch)
+                self._release_lane(batch)
                 self._fail(batch.waiting, error)
             raise
         return True
@@ -178,10 +178,10 @@ class ThreadGroupCommit(GroupCommit[E]):
             outcomes = self._commit(batch.saves) if call is None else [call.function()]
             batch.check(outcomes)
         except Exception as error:  # noqa: BLE001 - each waiter raises it
-            self._give_back(batch)
+            self._release_lane(batch)
             self._fail(batch.waiting, error)
             return
-        self._give_back(batch)
+        self._release_lane(batch)
         self._answer(batch, outcomes)
 
     def _sleep(self) -> None:
@@ -223,7 +223,7 @@ class ThreadGroupCommit(GroupCommit[E]):
     def _replace_worker(self) -> None:
         """Have what waits done by another thread, or by nobody; the lock is held."""
         try:
-            self._work_waits()
+            self._wake_driver()
         except StorageUnavailableError as error:
             # No thread is left and none can be started; nothing is in flight.
             orphans = [waiting for lane in self._lanes.values() for waiting in lane]
@@ -232,13 +232,13 @@ class ThreadGroupCommit(GroupCommit[E]):
             self._fail(orphans, error)
 
 
-class LoopGroupCommit(GroupCommit[E]):
+class LoopGroupCommit(CommitQueue[E]):
     """Commits groups as tasks of one event loop; saves come from any loop and thread.
 
     Args:
         commit: as that of :class:`ThreadGroupCommit`, but awaited.
         loop: where the tasks run.
-        at_once: how many groups are in flight at a time; None for no limit.
+        max_in_flight: how many groups are in flight at a time; None for no limit.
     """
 
     def __init__(
@@ -247,11 +247,11 @@ class LoopGroupCommit(GroupCommit[E]):
         loop: asyncio.AbstractEventLoop,
         *,
         by: Literal["store", "chat"],
-        at_once: int | None,
+        max_in_flight: int | None,
         bounds: Bounds = _BOUNDS,
         error_for: Callable[[BaseException, ChatKey | None], BaseException] | None = None,
     ) -> None:
-        super().__init__(by=by, at_once=at_once, bounds=bounds, error_for=error_for)
+        super().__init__(by=by, max_in_flight=max_in_flight, bounds=bounds, error_for=error_for)
         self._commit = commit
         self._loop = loop
         self._is_pump_due = False
@@ -267,7 +267,7 @@ class LoopGroupCommit(GroupCommit[E]):
         """
         return cast("T", await self._call(function, key))
 
-    def _work_waits(self) -> None:
+    def _wake_driver(self) -> None:
         if self._is_pump_due:
             return
         self._is_pump_due = True
@@ -292,12 +292,12 @@ class LoopGroupCommit(GroupCommit[E]):
         call = batch.call
         outcomes = await self._commit(batch.saves) if call is None else [await call.function()]
         batch.check(outcomes)
-        self._give_back(batch)
+        self._release_lane(batch)
         self._answer(batch, outcomes)
 
     def _done(self, batch: Batch, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._give_back(batch)
+        self._release_lane(batch)
         if task.cancelled():
             # Not a waiter's own cancellation, which never gets here: the loop is ending.
             self._fail(batch.waiting, loop_ending(has_begun=batch.has_begun))

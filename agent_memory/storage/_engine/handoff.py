@@ -111,19 +111,19 @@ class Handoff(Generic[T]):
 def answer_all(answers: Iterable[tuple[Handoff[T], T | Exception]]) -> None:
     """Give several outcomes, and wake each loop that waits for some of them once.
 
-    An outcome that is an exception is raised where its reply is waited for.
+    An outcome that is an exception is raised by the :meth:`Handoff.wait` that it answers.
     """
     waking: dict[asyncio.AbstractEventLoop, tuple[LoopWaker, list[Callable[[], Any]]]] = {}
-    for reply, outcome in answers:
+    for handoff, outcome in answers:
         if isinstance(outcome, Exception):
-            reply._error = outcome
+            handoff._error = outcome
         else:
-            reply._result = outcome
-        reply._answered = True
-        loop = reply._loop
+            handoff._result = outcome
+        handoff._answered = True
+        loop = handoff._loop
         if loop not in waking:
-            waking[loop] = reply._waker, []
-        waking[loop][1].append(reply._arrive)
+            waking[loop] = handoff._waker, []
+        waking[loop][1].append(handoff._arrive)
     for loop, (waker, arrivals) in waking.items():
         waker.put(loop, arrivals)
 

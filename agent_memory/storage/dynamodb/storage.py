@@ -74,7 +74,7 @@ class Backend:
         self.reader = LogReader(table, now)
         self.writer = LogWriter(table, self.reader, KnownEnds(), ttl, ttl_attribute)
         self.saves: LoopGroupCommit[str] = LoopGroupCommit(
-            self.writer.commit, loop, by="chat", at_once=None, bounds=GROUP
+            self.writer.commit, loop, by="chat", max_in_flight=None, bounds=GROUP
         )
         self.lister = Lister(table, self.reader)
         self.records = SummaryRecords(table, self.reader, ttl, ttl_attribute)

@@ -20,7 +20,7 @@ from agent_memory.messages import ChatKey
 from agent_memory.records import Entry, LogSlice
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave
 from agent_memory.storage._engine.background_loop import BackgroundLoop, CallersLoop
-from agent_memory.storage._engine.commit_queue import Bounds, GroupCommit
+from agent_memory.storage._engine.commit_queue import Bounds, CommitQueue
 from agent_memory.storage._engine.group_commit import LoopGroupCommit, ThreadGroupCommit
 from agent_memory.storage._engine.handoff import decode as decode_entries
 from agent_memory.storage._engine.handoff import error_for_waiter, result_of
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _NAME: Final = "agent-memory-sql"
 _BOUNDS: Final = Bounds(saves=1_000, entries=1_000, characters=MAX_CHARACTERS)
 
-_GROUPS_AT_ONCE: Final = 2
+_GROUPS_IN_FLIGHT: Final = 2
 """How many groups of saves are in flight at once on a server; others gather meanwhile.
 
 Measured with 64 chats on PostgreSQL: more of them means smaller groups, and each group costs the
@@ -62,7 +62,7 @@ class SqlExecutor(ABC):
     """
 
     appender: GroupAppender
-    _saves: GroupCommit[EntryRow]
+    _saves: CommitQueue[EntryRow]
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -261,7 +261,7 @@ class LoopExecutor(SqlExecutor):
             self._commit,
             loop.check(),
             by="store",
-            at_once=_GROUPS_AT_ONCE,
+            max_in_flight=_GROUPS_IN_FLIGHT,
             bounds=_BOUNDS,
             error_for=_error_for,
         )

@@ -88,7 +88,7 @@ class Loop:
     def __init__(self, backend, threads=1, **options):
         self.loop = BackgroundLoop("test-loop")
         self.group = LoopGroupCommit(
-            backend.commit_in_loop, self.loop.loop, at_once=threads, **options
+            backend.commit_in_loop, self.loop.loop, max_in_flight=threads, **options
         )
 
     async def call(self, function, where=None):
@@ -584,7 +584,7 @@ def test_a_loop_that_ends_tells_whose_work_it_cut_short():
     class Store:
         def __init__(self):
             self.group = LoopGroupCommit(
-                commit, asyncio.get_running_loop(), by="chat", at_once=None
+                commit, asyncio.get_running_loop(), by="chat", max_in_flight=None
             )
 
     async def main():
@@ -622,7 +622,7 @@ async def test_a_cancelled_group_is_told_whether_it_had_begun():
         return [LogSlice(list(save.entries)) for save in saves]
 
     class Store:
-        group = LoopGroupCommit(commit, asyncio.get_running_loop(), by="chat", at_once=None)
+        group = LoopGroupCommit(commit, asyncio.get_running_loop(), by="chat", max_in_flight=None)
 
     begun_save = saving(Store, 0, 0)
     await turns()
