@@ -151,7 +151,7 @@ async def test_c106_an_error_among_those_done_one_by_one_is_its_callers_alone(
 ):
     """Whatever it is: nobody waits for ever, and who was told of no error is stored."""
     await save(storage, 1, user("first", id="known"))
-    parts, real, done = storage._parts(), appending.append_known, []
+    parts, real, done = storage._parts(), appending.append_with_lookup, []
 
     def third_fails(*arguments):
         done.append(arguments)
@@ -159,7 +159,7 @@ async def test_c106_an_error_among_those_done_one_by_one_is_its_callers_alone(
             raise error
         return real(*arguments)
 
-    monkeypatch.setattr(appending, "append_known", third_fails)
+    monkeypatch.setattr(appending, "append_with_lookup", third_fails)
     messages = [user("first", id="known"), *map(user, ["one", "two", "three"])]
     told = await committed(parts, [pending(parts, 1, message) for message in messages])
     assert told[2] is error

@@ -120,7 +120,7 @@ async def test_c109_text_is_erased_after_the_connection_was_opened_anew(path):
         other.execute("SELECT count(*) FROM agent_memory_entries").fetchone()
         await storage.delete_chat(*IDS)
         executor = storage._parts().executor
-        await executor.run(lambda session: session._give_up())
+        await executor.run(lambda session: session._drop_connection())
         assert executor._writing.is_erasing
         other.execute("COMMIT")
         other.close()

@@ -47,12 +47,12 @@ class GroupAppender:
     Args:
         statements: for engines that take a few of them in a transaction.
         codec: decodes what is known already.
-        at_once: appends a group in one statement, where the engine can.
+        in_one_statement: appends a group in one statement, where the engine can.
     """
 
     statements: Statements
     codec: RowCodec
-    at_once: Callable[[AnyConnection, Sequence[Save]], list[LogSlice]] | None
+    in_one_statement: Callable[[AnyConnection, Sequence[Save]], list[LogSlice]] | None
 
     def commit(self, session: Session, saves: Sequence[Save]) -> Sequence[Outcome]:
         """Store a group in one transaction and return what each save is answered.
@@ -71,9 +71,9 @@ class GroupAppender:
         return [self._store_alone(session, save) for save in saves]
 
     def _store(self, session: Session, saves: Sequence[Save]) -> list[LogSlice]:
-        at_once = self.at_once
-        if at_once is not None and sum(save.size for save in saves) <= MAX_CHARACTERS:
-            return session.single(lambda connection: at_once(connection, saves))
+        in_one_statement = self.in_one_statement
+        if in_one_statement is not None and sum(save.size for save in saves) <= MAX_CHARACTERS:
+            return session.single(lambda connection: in_one_statement(connection, saves))
         return session.transact(
             lambda connection: append_group(connection, self.statements, saves),
             repeatable=True,
@@ -82,7 +82,9 @@ class GroupAppender:
     def _store_alone(self, session: Session, save: Save) -> Outcome:
         try:
             return session.transact(
-                lambda connection: append_known(connection, self.statements, self.codec, save),
+                lambda connection: append_with_lookup(
+                    connection, self.statements, self.codec, save
+                ),
                 repeatable=True,
             )
         except TransactionFailedError as error:
@@ -102,7 +104,7 @@ def append_group(
         What each save stored, in the order given.
     """
     group = Group(statements, saves)
-    chats = raise_last(connection, statements, group.counts)
+    chats = advance_last(connection, statements, group.counts)
     rows: list[Row] = []
     stored: list[LogSlice] = []
     for part, part_rows in group.placed(chats):
@@ -148,7 +150,7 @@ class Group:
             yield LogSlice(entries, row.floor), rows
 
 
-def append_known(
+def append_with_lookup(
     connection: AnyConnection, statements: Statements, codec: RowCodec, save: Save
 ) -> LogSlice:
     """Append one save, some of whose ids may be known already.
@@ -157,7 +159,7 @@ def append_known(
         StorageConflictError: an id is known with another payload.
     """
     chat = statements.key_tuple(save.key)
-    row = raise_last(connection, statements, {chat: 0})[chat]
+    row = advance_last(connection, statements, {chat: 0})[chat]
     known = _known(connection, statements, codec, row.number, save)
     plan = append_plan(save.key, row.last, row.floor, [save], lambda entry: known.get(entry.id))
     (outcome,) = plan.outcomes
@@ -171,7 +173,7 @@ def append_known(
     return outcome
 
 
-def raise_last(
+def advance_last(
     connection: AnyConnection, statements: Statements, counts: Mapping[KeyValues, int]
 ) -> dict[KeyValues, ChatRow]:
     """Lock chats and raise their last positions, making the chats that are new.
@@ -186,7 +188,9 @@ def raise_last(
     chats = [(*chat, counts[chat]) for chat in sorted(counts)]
     return {
         (user_id, session_id, agent_id): ChatRow(*row)
-        for user_id, session_id, agent_id, *row in statements.raise_last(connection, chats, now())
+        for user_id, session_id, agent_id, *row in statements.advance_last(
+            connection, chats, now()
+        )
     }
 
 

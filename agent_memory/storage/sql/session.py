@@ -105,7 +105,7 @@ class Session:
             except VENDOR_ERRORS as error:
                 raise CommitFailedError(error) from error
 
-        return self._persist(self._autocommit, once, repeatable=True)
+        return self._with_retries(self._autocommit, once, repeatable=True)
 
     def read(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
@@ -127,13 +127,15 @@ class Session:
                 raise CommitFailedError(error) from error
             return result
 
-        return self._persist(self.engine, once, repeatable=repeatable)
+        return self._with_retries(self.engine, once, repeatable=repeatable)
 
     def read_core(self, work: Callable[[Connection], T]) -> T:
         """Do what :meth:`read` does for `work` that needs a whole ``Connection``."""
-        return self._persist(self._autocommit, work, repeatable=True)
+        return self._with_retries(self._autocommit, work, repeatable=True)
 
-    def _persist(self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool) -> T:
+    def _with_retries(
+        self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool
+    ) -> T:
         stored: bool | None = False
         deadline = time.monotonic() + self._patience
         for delay in (*self._delays, None):
@@ -146,7 +148,7 @@ class Session:
                     stored = None
             except VENDOR_ERRORS as caught:
                 error = caught
-            hopeless = not _again(error, stored=stored, repeatable=repeatable)
+            hopeless = not _may_retry(error, stored=stored, repeatable=repeatable)
             if hopeless or delay is None or time.monotonic() + delay > deadline:
                 raise TransactionFailedError(error, stored=stored) from error
             self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
@@ -214,7 +216,7 @@ class CommitFailedError(Exception):
         self.error = error
 
 
-def _again(error: BaseException, *, stored: bool | None, repeatable: bool) -> bool:
+def _may_retry(error: BaseException, *, stored: bool | None, repeatable: bool) -> bool:
     kind = kind_of(error)
     if kind is Failure.LOST:
         return repeatable or stored is False

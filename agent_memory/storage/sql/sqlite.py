@@ -219,7 +219,7 @@ class SqliteSession(Session):
         stored: bool | None = False
         driver: SqliteConnection | None = None
         try:
-            driver = self._opened()
+            driver = self._driver_connection()
             driver.exec_driver_sql(self._begin_statement)
             result = work(driver)
             stored = None
@@ -230,14 +230,14 @@ class SqliteSession(Session):
         except VENDOR_ERRORS as error:
             if stored is None and is_rolled_back(error):
                 stored = False
-            self._undo(driver)
-            self._give_up_after(error)
+            self._roll_back(driver)
+            self._drop_connection_if_broken(error)
             raise TransactionFailedError(error, stored=stored) from error
         except BaseException:
-            self._undo(driver)
+            self._roll_back(driver)
             raise
         if self._file is not None:
-            self._erase_later(erases=erases)
+            self._note_erasure(erases=erases)
         return result
 
     def read(self, work: Callable[[AnyConnection], T]) -> T:
@@ -245,11 +245,11 @@ class SqliteSession(Session):
         if self._driver and self._file and self._file.is_another(self._identity):
             # Not told: nothing was acknowledged here. What is saved in a file that was put back
             # must be read there.
-            self._give_up()
+            self._drop_connection()
         try:
-            return work(self._opened())
+            return work(self._driver_connection())
         except VENDOR_ERRORS as error:
-            self._give_up_after(error)
+            self._drop_connection_if_broken(error)
             raise TransactionFailedError(error, stored=False) from error
         finally:
             if not self._is_writable:
@@ -259,7 +259,7 @@ class SqliteSession(Session):
         """Run `work` in a transaction: SQLite has no use for statements that commit themselves."""
         return self.transact(work, repeatable=True)
 
-    def _erase_later(self, *, erases: bool) -> None:
+    def _note_erasure(self, *, erases: bool) -> None:
         """Note that text was erased; once it is overdue, erase it from the log as well.
 
         Many deletions that follow each other share an attempt. A thread without a pause makes
@@ -279,7 +279,7 @@ class SqliteSession(Session):
         try:
             self.is_erasing = not self._empty_log(wait)
         except VENDOR_ERRORS as error:
-            self._give_up_after(error)
+            self._drop_connection_if_broken(error)
         finally:
             if not self._is_writable:
                 self.close()
@@ -296,7 +296,7 @@ class SqliteSession(Session):
         self.close()
 
     def _empty_log(self, wait: float) -> bool:
-        run = self._opened().exec_driver_sql
+        run = self._driver_connection().exec_driver_sql
         (patience,) = run("PRAGMA busy_timeout").fetchone()
         run(f"PRAGMA busy_timeout = {round(wait * 1_000)}")
         try:
@@ -312,7 +312,7 @@ class SqliteSession(Session):
 
     @contextlib.contextmanager
     def _connection(self, engine: Engine) -> Generator[Connection]:
-        self._opened()
+        self._driver_connection()
         try:
             with super()._connection(engine) as connection:
                 yield connection
@@ -320,20 +320,20 @@ class SqliteSession(Session):
             error = failed.error if isinstance(failed, CommitFailedError) else failed
             if self._kept is not None and self._kept.invalidated:
                 self.close()  # the driver's connection has been closed
-            self._give_up_after(error)
+            self._drop_connection_if_broken(error)
             raise
         finally:
             if not self._is_writable:
                 self.close()
 
-    def _opened(self) -> SqliteConnection:
+    def _driver_connection(self) -> SqliteConnection:
         if self._driver is None:
             if self._kept is None:
-                self._kept = self._opened_anew()
+                self._kept = self._open_connection()
             self._driver = SqliteConnection(cast("Any", self._kept.connection.driver_connection))
         return self._driver
 
-    def _opened_anew(self) -> Connection:
+    def _open_connection(self) -> Connection:
         if self._other_closes is not None:
             with contextlib.suppress(TimeoutError):
                 self._other_closes.result(_OTHER_WAIT)
@@ -345,11 +345,11 @@ class SqliteSession(Session):
             self._is_writable = self._file.is_writable()
         return connection
 
-    def _give_up_after(self, error: BaseException) -> None:
+    def _drop_connection_if_broken(self, error: BaseException) -> None:
         if self._file is not None and needs_reopening(error):
-            self._give_up()
+            self._drop_connection()
 
-    def _give_up(self) -> None:
+    def _drop_connection(self) -> None:
         """Close the connection to a bad file; have the other one closed that has it open.
 
         SQLite shares what it knows of a file among a process's connections.
@@ -360,7 +360,7 @@ class SqliteSession(Session):
         if self.close_other is not None:
             self._other_closes = self.close_other()
 
-    def _undo(self, driver: SqliteConnection | None) -> None:
+    def _roll_back(self, driver: SqliteConnection | None) -> None:
         if driver is not None:
             try:
                 driver.rollback()

@@ -96,7 +96,7 @@ class Statements(StatementSet):
 
     # -------------------------------------------------------------------------------- chats
 
-    def raise_last(
+    def advance_last(
         self, connection: AnyConnection, chats: Sequence[Row], now: int
     ) -> Iterator[Row]:
         """Raise `last` of several chats, making those that are new.
@@ -118,12 +118,12 @@ class Statements(StatementSet):
         elif self.family == "sqlite" or len(rows) == 1:
             # Core would take longer than SQLite itself, which is in this process.
             for row in rows:
-                yield from self._raise_last.rows(connection, row)
+                yield from self._advance_last.rows(connection, row)
         else:
             yield from many(connection).execute(self._upsert, rows)
 
     @cached_property
-    def _raise_last(self) -> Statement:
+    def _advance_last(self) -> Statement:
         keys = [*_RAISED, "floor", "created_at", "updated_at"]
         return self._compile(self._upsert, column_keys=keys)
 

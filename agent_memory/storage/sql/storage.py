@@ -15,7 +15,7 @@ from agent_memory.errors import InvalidRequestError, StorageClosedError, Storage
 from agent_memory.messages import ChatKey
 from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage, Scope
-from agent_memory.storage.sql import reading, schema
+from agent_memory.storage.sql import operations, schema
 from agent_memory.storage.sql.appending import GroupAppender
 from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.engines import Durability, EngineOptions, max_body_bytes
@@ -186,10 +186,10 @@ class SqlChatStorage(ChatStorage):
         statements = Statements(self._tables, executor.engine.dialect)
         codec = RowCodec(statements, max_bytes)
         dialect = executor.engine.dialect
-        at_once = None
+        in_one_statement = None
         if statements.family == "postgresql":
-            at_once = PostgresAppend(self._tables, dialect).append
-        executor.appender = GroupAppender(statements, codec, at_once)
+            in_one_statement = PostgresAppend(self._tables, dialect).append
+        executor.appender = GroupAppender(statements, codec, in_one_statement)
         self._opened_parts = _Opened(executor, statements, codec)
 
     async def _prepare(self, executor: SqlExecutor) -> None:
@@ -223,17 +223,17 @@ class SqlChatStorage(ChatStorage):
         codec, statements = opened.codec, opened.statements
         if last is not None and last <= _FEW and not after:
             newest = await opened.executor.read_small(
-                lambda connection: reading.read_newest(
+                lambda connection: operations.read_newest(
                     connection, statements, codec, key, count=last, characters=_FEW_CHARACTERS
                 )
             )
             if newest is not None:
                 return newest
         return await opened.executor.read_entries(
-            lambda connection: reading.read(
+            lambda connection: operations.read(
                 connection, statements, key, after=after, first=first, last=last
             ),
-            lambda rows: reading.log_slice(rows, codec, key),
+            lambda rows: operations.log_slice(rows, codec, key),
             key=key,
         )
 
@@ -242,8 +242,10 @@ class SqlChatStorage(ChatStorage):
         opened = self._parts()
         codec, statements = opened.codec, opened.statements
         return await opened.executor.read_entries(
-            lambda connection: reading.read_session(connection, statements, user_id, session_id),
-            lambda rows: reading.session_slices(rows, statements, codec, user_id, session_id),
+            lambda connection: operations.read_session(
+                connection, statements, user_id, session_id
+            ),
+            lambda rows: operations.session_slices(rows, statements, codec, user_id, session_id),
         )
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
@@ -251,7 +253,7 @@ class SqlChatStorage(ChatStorage):
         after: ChatKey | None = None
         while True:
             page = await self._query(
-                partial(reading.list_page, scope=scope, after=after, limit=_PAGE)
+                partial(operations.list_page, scope=scope, after=after, limit=_PAGE)
             )
             for info in page:
                 yield info
@@ -261,30 +263,30 @@ class SqlChatStorage(ChatStorage):
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
         return await self._write(
-            lambda connection, statements: reading.forget(connection, statements, key, keep),
+            lambda connection, statements: operations.forget(connection, statements, key, keep),
             key=key,
             erases=True,
         )
 
     async def _purge(self, older_than: timedelta) -> int:
-        return await self._write(partial(reading.purge, older_than=older_than), erases=True)
+        return await self._write(partial(operations.purge, older_than=older_than), erases=True)
 
     async def _erase_deleted(self) -> None:
         if self._opened_parts is not None:
             await self._opened_parts.executor.erase()
 
     async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
-        putting = partial(reading.put_record, key=key, record=record, replaces=replaces)
+        putting = partial(operations.put_record, key=key, record=record, replaces=replaces)
         # Repeatable: once stored, it is the newest, and True is answered again.
         return await self._write(putting, key=key, repeatable=True)
 
     async def _records(self, key: ChatKey, *, newest_only: bool) -> Found:
         return await self._query(
-            partial(reading.read_records, key=key, newest_only=newest_only), key=key
+            partial(operations.read_records, key=key, newest_only=newest_only), key=key
         )
 
     async def _drop_records(self, key: ChatKey) -> int:
-        count = await self._write(partial(reading.drop_records, key=key), key=key, erases=True)
+        count = await self._write(partial(operations.drop_records, key=key), key=key, erases=True)
         await self._erase_deleted()
         return count
 

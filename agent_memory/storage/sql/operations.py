@@ -1,4 +1,4 @@
-"""Reading, listing, forgetting and summary records: functions of a connection."""
+"""What runs on a connection, but for appends: reads, lists, deletions, summary records."""
 
 from __future__ import annotations
 
