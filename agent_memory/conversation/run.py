@@ -99,10 +99,10 @@ class RunLog:
             self.pending = [message for message in self.pending if message.id not in ids]
             self._notes.clear()
             self._buffer.saved(stored)
-            self._count()
+            self._count_new()
 
     def _append_note(self, make_note: MakeNote) -> None:
-        self._count()
+        self._count_new()
         view = self._buffer.view
         counts = None if self._counts is None else self._counts.plus(self.pending)
         last = 0 if view is None else view.last
@@ -110,7 +110,7 @@ class RunLog:
         if note is not None:
             self._notes.append(note)
 
-    def _count(self) -> None:
+    def _count_new(self) -> None:
         """Count what has come to the view, ours and others'."""
         view = self._buffer.view
         if self._counts is None or view is None:
@@ -158,7 +158,7 @@ class ConversationRun:
         self._asking = asyncio.Lock()
         view = buffer.view or ChatView()
         self._counted = view.last
-        self._counted_as = view.floor, buffer.generation
+        self._counted_version = view.floor, buffer.generation
         self._loaded = {message.id for message in (*view.head, *view.tail)}
 
     def __repr__(self) -> str:
@@ -297,13 +297,13 @@ class ConversationRun:
         """
         await self._log.store()
         async with self._asking:
-            self._count(await self._log.view(check=True))
+            self._count_others(await self._log.view(check=True))
             failure = await self._summarize()
             if failure is not None and self._strict:
                 raise stored_but(failure) from failure
             view = await self._log.view(check=False)
-            self._counted_as = self._counted_as[0], self._buffer.generation
-            self._count(view)
+            self._counted_version = self._counted_version[0], self._buffer.generation
+            self._count_others(view)
             return view.newest(None)
 
     async def _summarize(self) -> Exception | None:
@@ -336,13 +336,13 @@ class ConversationRun:
         self._context.summarize(record)
         return self._context.tokens
 
-    def _count(self, view: ChatView) -> None:
+    def _count_others(self, view: ChatView) -> None:
         """Count what others did to the thread."""
-        as_it_is = view.floor, self._buffer.generation
-        if as_it_is != self._counted_as:  # something was removed, or retracted
+        version = view.floor, self._buffer.generation
+        if version != self._counted_version:  # something was removed, or retracted
             shown = (*view.head, *view.summary, *view.tail)
             self._context.start_over([*shown, *self._log.pending])
-            self._counted_as, self._counted = as_it_is, view.last
+            self._counted_version, self._counted = version, view.last
         for message in reversed(view.tail):
             if (message.position or 0) <= self._counted:
                 break

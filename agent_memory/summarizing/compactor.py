@@ -105,10 +105,10 @@ class Compactor:
         return reason if self._drafter.is_worth_it(view, reason) else None
 
     def _may_start(self, buffer: Buffer) -> bool:
-        self._leave_abandoned(buffer.attempts)
+        self._drop_abandoned(buffer.attempts)
         return buffer.is_idle and self._buffers.is_held(buffer)
 
-    def _leave_abandoned(self, attempts: Attempts) -> None:
+    def _drop_abandoned(self, attempts: Attempts) -> None:
         """Go on without an attempt whose loop does not run: others may begin one."""
         if attempts.task is not None and attempts.task.is_abandoned:
             attempts.cooldown.abandoned(self._options)
@@ -169,7 +169,7 @@ class Compactor:
 
     def _is_free(self, attempts: Attempts) -> bool:
         with self._buffers.lock:
-            self._leave_abandoned(attempts)
+            self._drop_abandoned(attempts)
             return not attempts.is_busy
 
     def _reasons(self, view: ChatView, context: RunContext) -> list[str]:
@@ -241,7 +241,7 @@ class Compactor:
             installed = await self._install(buffer, task, request, draft)
             if installed is None:
                 return self._skipped(buffer, task, "superseded", context, started)
-            self._installed(buffer, installed.record, context)
+            self._start_cooldown(buffer, installed.record, context)
             return installed
 
     async def _draft(self, buffer: Buffer, request: Request) -> Draft | str:
@@ -254,7 +254,7 @@ class Compactor:
 
     # ---------------------------------------------------------------------------- afterwards
 
-    def _installed(
+    def _start_cooldown(
         self, buffer: Buffer, record: SummaryRecord, context: RunContext | None
     ) -> None:
         """Note how much has to come until the next summary; warn if the view is long even so."""
