@@ -118,7 +118,7 @@ class LogWriter:
         notes = sum(isinstance(entry, Note) for entry, _ in plan.added)
         item = next_append(end, sent, self.ttl, ids, notes)
         stored = await self.put_with_body(key, item, join_lines([text for _, text in plan.added]))
-        if stored is None or await self._in_dead_space(key, end, stored):
+        if stored is None or await self._taken_back_below_floor(key, end, stored):
             return None
         return await self.reserve(key, LogEnd.after(stored, sent))
 
@@ -197,7 +197,7 @@ class LogWriter:
         except StorageError as error:
             logger.warning("parts of an append that failed are left for purge(): %s", error)
 
-    async def _in_dead_space(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
+    async def _taken_back_below_floor(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
         """Take the item back if its key had become free below the floor; return whether so.
 
         That can only be if this writer was suspended between reading the end and putting.

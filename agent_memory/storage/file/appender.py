@@ -34,11 +34,11 @@ from agent_memory.storage.file.disk import (
     UncertainError,
     end_at,
     os_errors,
-    sync_behind,
     sync_directory,
     sync_file,
+    sync_or_undo,
     unavailable,
-    write_behind,
+    write_or_undo,
 )
 from agent_memory.storage.file.line_format import (
     EntryRef,
@@ -46,8 +46,8 @@ from agent_memory.storage.file.line_format import (
     StoredEntry,
     encode_header,
     encode_line,
+    line_prefix,
     parse_line,
-    place_of,
 )
 from agent_memory.storage.file.lock import ChatLock
 
@@ -208,7 +208,7 @@ class Appender:
             plan = _planned(file, key, state, saves)
             refs, data = _lines(key, state, plan)
             if refs:
-                write_behind(file, state.end, data)
+                write_or_undo(file, state.end, data)
             self._bring_to_disk(file, paths, state, has_written=bool(refs))
             if refs:
                 state.grow(refs, len(data))
@@ -225,7 +225,7 @@ class Appender:
         self, file: FileIO, paths: ChatPaths, state: LogState, *, has_written: bool
     ) -> None:
         if has_written:
-            sync_behind(file, state.end, self.durability)
+            sync_or_undo(file, state.end, self.durability)
         elif not state.is_durable:
             # Known repeats alone: whoever wrote them may have crashed before its fsync.
             sync_file(file.fileno(), self.durability)
@@ -274,7 +274,7 @@ def _lines(
         for entry, encoded in additions:
             position += 1
             start = state.end + len(data)
-            data += place_of(position, first, count)
+            data += line_prefix(position, first, count)
             data += encoded
             stop = state.end + len(data) - 1
             is_note = isinstance(entry, Note)

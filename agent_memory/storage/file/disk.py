@@ -168,32 +168,32 @@ def append_bytes(file: FileIO, end: int, data: bytes | bytearray, durability: Du
         UncertainError: it failed, and the write could not be undone for sure.
         OSError: it failed; the file still ends at `end`.
     """
-    write_behind(file, end, data)
-    sync_behind(file, end, durability)
+    write_or_undo(file, end, data)
+    sync_or_undo(file, end, durability)
 
 
-def write_behind(file: FileIO, end: int, data: bytes | bytearray) -> None:
+def write_or_undo(file: FileIO, end: int, data: bytes | bytearray) -> None:
     """Do the first half of :func:`append_bytes`: write, or leave the file as it was."""
     try:
         file.seek(end)
         write_all(file, data)
     except OSError as error:
-        _take_back(file, end, error)
+        _undo_write(file, end, error)
         raise
 
 
-def sync_behind(file: FileIO, end: int, durability: Durability) -> None:
+def sync_or_undo(file: FileIO, end: int, durability: Durability) -> None:
     """Do the second half of :func:`append_bytes`: flush, or undo the write."""
     try:
         sync_file(file.fileno(), durability)
     except OSError as error:
         # The kernel may have dropped the pages and marked them clean, so that a second fsync
         # succeeds without writing them. https://wiki.postgresql.org/wiki/Fsync_Errors
-        _take_back(file, end, error)
+        _undo_write(file, end, error)
         raise UncertainError(*error.args) from error
 
 
-def _take_back(file: FileIO, end: int, error: OSError) -> None:
+def _undo_write(file: FileIO, end: int, error: OSError) -> None:
     try:
         file.truncate(end)
     except OSError:

@@ -129,11 +129,11 @@ def _check_of(header: FileHeader) -> str:
 
 
 def encode_line(entry: Entry) -> bytes:
-    """Encode an entry as a line, without the prefix that :func:`place_of` returns."""
+    """Encode an entry as a line, without the prefix that :func:`line_prefix` returns."""
     return f"{encode_entry(entry)[1:]}\n".encode()
 
 
-def place_of(position: int, batch_start: int, batch_length: int) -> bytes:
+def line_prefix(position: int, batch_start: int, batch_length: int) -> bytes:
     """Return the prefix of a line: its place, which is known only with the chat locked."""
     return b'{"position":%d,"batch_start":%d,"batch_length":%d,' % (
         position,

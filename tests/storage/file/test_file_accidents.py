@@ -120,7 +120,7 @@ async def test_a_first_save_that_fails_leaves_no_file(tmp_path, monkeypatch):
 
     async with FileChatStorage(tmp_path) as storage:
         with monkeypatch.context() as full:
-            full.setattr(file_appender, "write_behind", fail)
+            full.setattr(file_appender, "write_or_undo", fail)
             with pytest.raises(StorageUnavailableError):
                 await storage.save_chat_message(*IDS, user("first"))
         assert not log_of(tmp_path).exists()
