@@ -39,8 +39,8 @@ class ContextSize:
         """Take over what a provider reported: its prompt and reply are the context now.
 
         Returns:
-            Whether it counts. No prompt is empty: where a report says so, as of providers whose
-            stream ends without usage, the estimates stay, and the reply is estimated too.
+            Whether it counts. No prompt is empty: a report without input tokens comes from a
+            stream that ended without usage. Then the estimates stay, and the reply is estimated.
         """
         self._has_no_report = not usage.input_tokens
         if not self._has_no_report:
@@ -98,7 +98,7 @@ def inherited(
 ) -> ContextSize:
     """Return how full the context is that a thread's next run begins with.
 
-    The newest note of a run says what it was then. What came later is added: replies that tell
+    The newest note of a run says what it was then. What came later is added: replies that report
     their usage, estimates of other messages, and summaries. Without a note that fits, the view
     itself is estimated.
 

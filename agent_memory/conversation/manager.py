@@ -232,7 +232,7 @@ class ConversationManager:
 
         Args:
             user_id: the user; None for all users.
-            limit: at most so many; None for all.
+            limit: the most threads to return; None for all.
 
         Raises:
             InvalidRequestError: `limit` is negative or no int.

@@ -57,8 +57,8 @@ class RunNote:
         record_id: the id of the summary record that the run's view showed, None without one.
         floor: the chat's floor then; at another one the context was another.
         counts: of the thread up to this note; None if they were not known.
-        position: where the note was meant to be. Elsewhere somebody else has written something
-            before it that it does not count, and `counts` are void.
+        position: the position that the note was expected to get. If it got another one, other
+            entries were written before it that `counts` leave out, so that they are void.
 
     Raises:
         InvalidRequestError: a figure is negative, or something is of another type.
@@ -83,7 +83,7 @@ class RunNote:
             position: where the note is.
             floor: the chat's floor now.
         """
-        # Two runs that save at once both note the place they expect: one of them is wrong.
+        # Of two runs that save at once, both expect the same position, and one gets another.
         return self.counts if (position, floor) == (self.position, self.floor) else None
 
 

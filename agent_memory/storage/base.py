@@ -426,7 +426,7 @@ class ChatStorage(StoreHooks):
         """Remove what deleted chats left (their floors); return how many.
 
         Args:
-            older_than: only of chats that nothing was appended to or deleted from for so long;
+            older_than: only of chats with no append and no deletion for this time, which must be
                 longer than any worker holds a view of a deleted chat.
 
         Raises:

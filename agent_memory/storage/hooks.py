@@ -20,8 +20,8 @@ class StoreHooks(Lifecycle, ABC):
     """
 
     _append_is_cancel_safe: bool = False
-    """Whether ``_append`` by itself leaves nothing in flight when it is cancelled, as one does
-    that never suspends, or that waits with ``Handoff.wait``: it spares a task a save."""
+    """Whether ``_append`` by itself leaves nothing in flight when it is cancelled: it never
+    suspends, or waits with ``Handoff.wait``. A save then needs no task of its own."""
 
     # ---------------------------------------------------------------- a backend implements
 

@@ -43,7 +43,7 @@ class WrapperChatStorage(ChatStorage):
 
     @property
     def _inner_append_is_cancel_safe(self) -> bool:
-        """The inner store's flag; right for a wrapper whose append awaits nothing else."""
+        """The inner store's flag, for a wrapper that in its append awaits only the inner one."""
         return self._inner._append_is_cancel_safe
 
     @property

@@ -1,6 +1,6 @@
 """``SummarizingChatStorage`` and its parts.
 
-:mod:`.storage` is the wrapper and :mod:`.options` what it can be told; :mod:`.buffers` holds the
+:mod:`.storage` is the wrapper and :mod:`.options` are its options; :mod:`.buffers` holds the
 views of activated chats; :mod:`.loader` brings a view up to what the log holds;
 :mod:`.compactor` decides when a chat is summarized and installs the summary, for the wrapper and
 for conversations; :mod:`.draft` asks the summarizer. :mod:`.view` and :mod:`.compaction` are pure.

@@ -60,7 +60,7 @@ def check_order(block: Iterable[ConversationMessage]) -> None:
 
 
 def is_rewritten(known: ConversationMessage, message: ConversationMessage) -> bool:
-    """Whether a message says something else, in words alone, than the one whose id it has.
+    """Whether a message has a known one's id and another text, and neither has more than text.
 
     A call or a result is never rewritten: its exchange is valid only as it was.
     """
@@ -76,8 +76,8 @@ class KnownMessages:
 
     Args:
         history: what the summarizer was given.
-        kept: how many messages at its end are spoken for.
-        others: messages whose ids a summary must not have either.
+        kept: how many messages at its end the answer keeps; they cannot be matched again.
+        others: further messages; a summary must not have their ids either.
     """
 
     def __init__(

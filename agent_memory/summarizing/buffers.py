@@ -166,7 +166,7 @@ class Buffer:
         if self.view is not None and self._is_retracting(placed, self.view.last):
             self.retract()
         self.acknowledged_to = max([self.acknowledged_to, *placed])
-        # While stale the log is read anyway, from a place that nothing here knows.
+        # A stale view is read up to date before it is shown, and gets these entries with it.
         if self.view is not None and not self.stale:
             self.out_of_order.update(placed)
             self.take_out_of_order(self.view)

@@ -26,9 +26,9 @@ from agent_memory.summarizing.answers import (
     is_rewritten,
 )
 
-_QUESTIONS: Final = 2  # so many of the newest unanswered questions are kept, ...
-_QUESTION_MESSAGES: Final = 4  # ... and so many messages of each
-_AWAITED: Final = 2  # so many exchanges of other runs that wait for their results are kept
+_QUESTIONS: Final = 2  # how many of the newest unanswered questions are kept
+_QUESTION_MESSAGES: Final = 4  # how many messages of each
+_AWAITED: Final = 2  # how many exchanges of other runs are kept while they wait for results
 
 
 @attrs.frozen
@@ -183,7 +183,7 @@ class Snapshot:
         """Return where in the history what is kept begins at the latest.
 
         Args:
-            keep_at_least: so many of the newest messages stay, widened to whole groups.
+            keep_at_least: how many of the newest messages stay, widened to whole groups.
         """
         return self._in_history(self._cut_before(min(keep_at_least, len(self._given))))
 
@@ -208,11 +208,11 @@ class Snapshot:
 
         Args:
             answer: what the summarizer returned.
-            keep_at_least: keep so many of the newest messages, even if the answer does not.
-            run: the run in progress, whose question stays, answered or not.
-            keep_turn: whether that of the newest turn stays, where tools are called in it and
-                no run is in progress: what seems an answer may only announce the next call.
-            may_be_empty: whether no message at all means that everything else is left out.
+            keep_at_least: how many of the newest messages stay, even if the answer keeps fewer.
+            run: the run in progress; its question stays, answered or not.
+            keep_turn: whether the question of the newest turn stays, if tools are called in it
+                and no run is in progress: what seems an answer may only announce the next call.
+            may_be_empty: whether an empty answer is valid and leaves out all that may go.
 
         The longest suffix of the history that ends the answer is *kept*, widened to whole
         groups; what the answer holds before it is the summary. A raw message among that brings
@@ -285,7 +285,7 @@ class Snapshot:
     def _exchanges(self, cut: int) -> dict[str, tuple[ConversationMessage, ...]]:
         """Map the id of each message before the cut to its whole group."""
         found: dict[str, tuple[ConversationMessage, ...]] = {}
-        # A stray result belongs to the message before it, be that a leading system message.
+        # A stray result is grouped with the message before it, even a leading system message.
         withheld = {self.tail[index].id for index in self._withheld}
         for messages, groups in (
             (self._before_tail, turns.group(self._before_tail)),
@@ -312,7 +312,7 @@ class Snapshot:
     ) -> None:
         """Put questions that are worked on into the summary if the cut drops them."""
         verbatim, before = self._verbatim
-        # A question whose newest part is kept anyway counts among them, and costs nothing.
+        # A question that is partly kept after the cut is one of the two, and needs nothing here.
         for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
             if question.stop <= before + cut:
                 self._keep(
@@ -341,7 +341,7 @@ class Snapshot:
     def _keep_awaited(
         self, summary: list[ConversationMessage], cut: int, run_id: str | None
     ) -> None:
-        """Put calls into the summary whose results are kept, or may still come to another run."""
+        """Put calls into the summary if their results are kept, or may yet come to another run."""
         verbatim, before = self._verbatim
         old = verbatim[: before + cut]
         called = {

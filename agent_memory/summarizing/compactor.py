@@ -109,7 +109,7 @@ class Compactor:
         return buffer.is_idle and self._buffers.is_held(buffer)
 
     def _drop_abandoned(self, attempts: Attempts) -> None:
-        """Go on without an attempt whose loop does not run: others may begin one."""
+        """End an attempt if its loop does not run, so that another one may begin."""
         if attempts.task is not None and attempts.task.is_abandoned:
             attempts.cooldown.abandoned(self._options)
             attempts.end(attempts.task)
@@ -125,7 +125,8 @@ class Compactor:
             with self._buffers.lock:
                 if buffer.attempts.task is task:
                     buffer.attempts.cooldown.abandoned(self._options)
-                    # Where one ``asyncio.run`` follows another nothing behind a fetch ends.
+                    # In a program of one ``asyncio.run`` after another, no attempt in the
+                    # background reaches its end: the next fetch has to wait for one.
                     buffer.attempted = False
                 buffer.attempts.end(task)
 
@@ -289,7 +290,7 @@ class Compactor:
                     attempts.cooldown.skipped(reason, options)
                     self._warn_if_over(buffer, reason)
                 elif on_its_own and reason == "nothing_to_gain":
-                    # An application's own: it may have an answer for one pair more.
+                    # The application's summarizer decides: one more pair may let it gain.
                     attempts.cooldown.skipped("not_yet", options)
                 else:
                     attempts.cooldown.skipped(reason, options)
@@ -342,7 +343,7 @@ class Compactor:
         """
         record, view = draft.record, request.view
         if buffer.attempts.task is not task:
-            return None  # its loop had stopped, and somebody went on without it
+            return None  # its loop had stopped for a time, and another attempt took its place
         written = await self._write(buffer, record)
         if written is False:
             adopted = await self._adopt(buffer, request.generation, record)
@@ -362,8 +363,8 @@ class Compactor:
         """Write a record.
 
         Returns:
-            True if it is the newest now; False if another is, or if the chat was cut; None if
-            it could not be written, or there is nowhere to write it.
+            True if it is the newest now; False if another one is, or if the chat was trimmed or
+            deleted; None if it could not be written, or the store keeps no records.
         """
         summaries = self._storage.summaries()
         if summaries is None:
@@ -397,7 +398,7 @@ class Compactor:
                 if buffer.generation == generation:
                     buffer.reset()
         if newest is None or newest.id == record.replaces:
-            # Not another record won: the chat was cut, which this notices.
+            # No other record won: the chat was trimmed or deleted, which this read notices.
             await self._loader.current(buffer, check=True)
             return None
         with self._buffers.lock:

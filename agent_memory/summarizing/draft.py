@@ -203,8 +203,8 @@ class Drafter:
     def _least(self, request: Request, *, is_result: bool) -> int:
         """Return how many of the newest messages stay, whatever the summarizer keeps.
 
-        A function was told how many to keep and is taken at its word. The run in progress
-        stays whole, unless it exceeds the trigger by itself.
+        A function was given the number to keep, and what it returns is taken as it is. The run in
+        progress stays whole, unless it exceeds the trigger by itself.
 
         Args:
             request: what is asked for.
@@ -375,7 +375,7 @@ class Drafter:
 def _with_own_run(
     compaction: Compaction, snapshot: Snapshot, run: OpenRun, summary_id: str
 ) -> Compaction:
-    """Return a compaction whose summary is a run of its own."""
+    """Return a compaction with a run id of its own for the summary."""
     known = {id(message) for message in snapshot.history}
     taken = {run.id, *(message.run_id for message in snapshot.history)}
     name = new_summary_id() if not summary_id or summary_id in taken else summary_id

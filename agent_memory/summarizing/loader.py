@@ -86,7 +86,8 @@ class ViewLoader:
             buffer.stale = False  # before the read: a failure during the read sets it again
             last, last_id, acknowledged = view.last, view.last_id, buffer.acknowledged_to
         try:
-            # From the newest entry known on: its id says whether the log is still the same one.
+            # From the newest known entry on: its id shows whether this is still the same log, or
+            # one that was begun after a deletion and a purge.
             log = await self._read(buffer.key, after=max(last - 1, view.floor))
         except BaseException:
             buffer.stale = True
@@ -132,7 +133,7 @@ class ViewLoader:
         try:
             view = await self._make(buffer, peek)
             with self._lock:
-                # Another load took the place of one whose loop had stopped.
+                # If this loop stopped for a time, another load may have replaced this one.
                 if buffer.generation == generation and buffer.loading is mine:
                     buffer.view = view
                     buffer.take_out_of_order(view)

@@ -80,7 +80,7 @@ class SummarizingOptions:
         max_summary_tokens: a longer summary is cut in its middle; None for no limit.
         max_head_tokens: pinned messages beyond it become ordinary, the oldest first; None for
             no limit.
-        max_buffers: chats whose view is held in memory; least recently used buffers are
+        max_buffers: how many chats' views are held in memory; least recently used buffers are
             evicted. A view costs its messages and under 1 KiB.
         background: whether a save returns when it is durable and the summary is made behind it;
             a fetch then waits for none either. Needs a loop that goes on running.
@@ -92,8 +92,8 @@ class SummarizingOptions:
         shared: whether other writers' messages are read before a view is shown; None for what
             the store's `scope` suggests (yes for ``"host"`` and ``"network"``), in a
             conversation always.
-        on_summarizer_error: ``"log"``, or ``"raise"``: a save whose summary failed raises the
-            ``SummarizerError`` after the message is stored.
+        on_summarizer_error: ``"log"``, or ``"raise"``: a save raises the ``SummarizerError`` of a
+            failed summary, after the message is stored.
         on_event: an async or plain function, called with each
             :class:`~agent_memory.events.Event`; what it raises is logged.
         before_compaction: an async or plain function, called before a summarizer is, with a
@@ -142,7 +142,7 @@ class SummarizingOptions:
         return None if self.trigger_tokens is None else max(1, self.trigger_tokens // 4)
 
     def exceeded(self, size: int, tokens: int) -> list[str]:
-        """Return the names of the limits that so many messages and tokens exceed."""
+        """Return the names of the limits that these numbers of messages and tokens exceed."""
         found = ["trigger_at"] if size > self.trigger_messages else []
         if self.trigger_tokens is not None and tokens > self.trigger_tokens:
             found.append("trigger_tokens")
@@ -214,7 +214,7 @@ class StorageOptions(ManagerOptions, total=False):
 
 
 class _DefaultInt(int):
-    """A default that is told from the same number given by the caller."""
+    """A default that can be distinguished from the same number given by the caller."""
 
 
 DEFAULT_TRIGGER_AT: Final[int] = _DefaultInt(20)

@@ -22,7 +22,7 @@ class ChatView:
     """The view of one chat: head + summary + tail; see :mod:`agent_memory.summarizing.compaction`.
 
     Between compactions it only grows at its end. It does no I/O and takes no lock. Once
-    something is covered, results whose call is not in the view are held back: they stay in the
+    something is covered, results without their call in the view are held back: they stay in the
     tail, for the next summarizer, and are not shown.
 
     Attributes:
@@ -153,7 +153,7 @@ class ChatView:
 
     @property
     def held_back(self) -> Sequence[ConversationMessage]:
-        """The messages of the tail that are not shown: results whose call is not in the view."""
+        """The messages of the tail that are not shown: results without their call in the view."""
         return [*self._held_back.values()]
 
     @property
@@ -334,7 +334,7 @@ class ChatView:
 
     def window_work(self, limit: int | None) -> Callable[[], list[ConversationMessage]]:
         """Return what makes the window of a limit, in whichever thread; the view may change."""
-        # A change makes a new dict: what is made of an earlier state is kept for nobody.
+        # A change of the view makes a new dict, so a window of an earlier state is never served.
         limit, windows, present = self._capped(limit), self._windows, self._present
         shown, leading = self._shown.copy(), self._leading
         head, summary = [*self.head, *self._tail[:leading]], list(self.summary)
@@ -357,7 +357,7 @@ def _window(
     summary: list[ConversationMessage],
     rest: list[ConversationMessage],
 ) -> list[ConversationMessage]:
-    # In a chat of system messages alone, or one whose tail was retracted, others are newest.
+    # Without a tail (system messages alone, or all of it retracted) other messages are newest.
     if not rest:
         rest, summary = summary, rest
     if not rest:

@@ -14,7 +14,7 @@ from agent_memory.records import Entry, LogSlice, same_payload
 E = TypeVar("E")
 
 Outcome: TypeAlias = LogSlice | Exception
-"""What one save is answered: what is stored under its ids, or why nothing was stored."""
+"""The answer to one save: what is stored under its ids, or why nothing was stored."""
 
 
 @attrs.define(eq=False)
@@ -61,7 +61,7 @@ def append_plan(
     saves: Sequence[PendingSave[E]],
     known: Callable[[Entry], Entry | None],
 ) -> AppendPlan[E]:
-    """Place the entries of several saves of one chat behind the end of its log.
+    """Give the entries of several saves of one chat the positions after the end of its log.
 
     Args:
         key: which chat.
@@ -72,7 +72,7 @@ def append_plan(
         known: what the log holds under an entry's id, or None. If it raises, the save fails.
 
     Returns:
-        The plan; a save in conflict, or whose `known` failed, adds nothing.
+        The plan. A save in conflict adds nothing, nor does one for which `known` failed.
     """
     fresh: dict[str, Entry] = {}
     additions: list[list[tuple[Entry, E]]] = []
@@ -96,7 +96,7 @@ def append_plan(
     for save in saves:
         try:
             added, stored = place(save)
-        except Exception as error:  # noqa: BLE001 - the save's own trouble; others are stored
+        except Exception as error:  # noqa: BLE001 - this save fails alone; the others are stored
             additions.append([])
             outcomes.append(error)
             continue

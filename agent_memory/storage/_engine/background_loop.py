@@ -62,9 +62,9 @@ class BackgroundLoop:
         """Start a coroutine in the loop.
 
         Raises:
-            StorageClosedError: the loop has been told to stop.
+            StorageClosedError: the loop is stopping.
         """
-        # Under the lock, so that nothing is queued behind the end.
+        # Under the lock: what is queued after the loop's last step would never run.
         with self._lock:
             if self._is_stopping:
                 work.close()
@@ -75,7 +75,7 @@ class BackgroundLoop:
         """Run a coroutine in the loop to its end, also when the caller is cancelled.
 
         Raises:
-            StorageClosedError: the loop has been told to stop.
+            StorageClosedError: the loop is stopping.
         """
         # Not submit(): a concurrent Future takes as long to make as a small read.
         handoff: Handoff[T] = Handoff()
@@ -94,7 +94,7 @@ class BackgroundLoop:
         """Call a function in the loop.
 
         Raises:
-            StorageClosedError: the loop has been told to stop.
+            StorageClosedError: the loop is stopping.
         """
         with self._lock:
             if self._is_stopping:
@@ -120,7 +120,7 @@ class BackgroundLoop:
             self._thread.join(_JOIN_SECONDS)
 
     def abandon(self) -> None:
-        """Do the same without waiting: the owner is being collected."""
+        """Do what :meth:`stop` does without waiting: the owner is being collected."""
         with self._lock:
             if not self._is_stopping:
                 self._is_stopping = True
@@ -144,7 +144,7 @@ class _End:
         """Run the loop until it ends."""
         while not self._is_reached:
             # asyncio lets SystemExit and KeyboardInterrupt of one task end run_forever(). That
-            # task has failed, and whoever waits for it is told; the others must go on.
+            # task has failed, and its waiter gets an error; the other tasks must go on.
             with contextlib.suppress(BaseException):
                 loop.run_forever()
 

@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Bounds:
-    """Where a group ends, so that no caller waits for a group without bound.
+    """Limits of a group, so that no caller waits for one of unlimited size.
 
-    A save that is larger by itself is committed alone.
+    A save that exceeds a limit by itself is committed alone.
     """
 
     saves: int = 1_000
@@ -61,7 +61,7 @@ _Waiting: TypeAlias = tuple[Handoff[Any] | FutureHandoff[Any], _Work]
 
 @attrs.define(eq=False)
 class Batch:
-    """What is done in one go: the saves of a group, or one call; and who waits for it."""
+    """The saves of a group, or one call, that are taken together; and who waits for them."""
 
     lane: ChatKey | None
     waiting: list[_Waiting]
@@ -80,7 +80,7 @@ class Batch:
         return [cast("PendingSave[Any]", work) for _, work in self.waiting]
 
     def check(self, outcomes: Sequence[Any]) -> None:
-        """Raise unless there is an outcome for each: else somebody would wait for ever."""
+        """Raise unless there is an outcome for each save: one without would wait for ever."""
         if len(outcomes) != len(self.waiting):
             raise AssertionError(f"{len(outcomes)} outcomes for {len(self.waiting)} saves")
 
@@ -95,7 +95,7 @@ class CommitQueue(ABC, Generic[E]):
             of one chat. ``"store"``: a group holds saves of any chats.
         max_in_flight: how many groups are in flight at a time; None for no limit.
         bounds: of a group.
-        error_for: returns what one waiter is to be told of an error of the commit, which
+        error_for: returns the error that one waiter raises for an error of the commit, which
             several may share, and which may be an interrupt; by default
             :func:`error_for_waiter`.
     """
@@ -138,7 +138,7 @@ class CommitQueue(ABC, Generic[E]):
         return await handoff.wait()
 
     def close(self) -> Future[None]:
-        """Take nothing more; the future is done when all that waits has been done."""
+        """Accept no more work; the future is done when everything that waits has been done."""
         with self._lock:
             first, self._is_closed = not self._is_closed, True
             if first and self.is_idle:
@@ -172,14 +172,14 @@ class CommitQueue(ABC, Generic[E]):
 
     @abstractmethod
     def _wake_driver(self) -> None:
-        """See to it that what is ready is done; the lock is held.
+        """Have a thread or task take what is ready; the lock is held.
 
         Raises:
-            StorageUnavailableError: nobody is there to do it.
+            StorageUnavailableError: no thread runs, and none can be started.
         """
 
     def _report_drained(self) -> None:
-        """Tell that nothing will come any more; the lock is held."""
+        """Have the future resolved that :meth:`close` returned; the lock is held."""
         self._drained.set_result(None)
 
     def _take(self) -> Batch | None:
@@ -242,7 +242,7 @@ class CommitQueue(ABC, Generic[E]):
         answer_all(zip(handoffs, outcomes, strict=True))
 
     def _fail(self, waiting: Sequence[_Waiting], error: BaseException) -> None:
-        """Tell everybody who has not been answered yet; each raises an error of its own."""
+        """Fail those that have no answer yet; each raises a copy of the error."""
         for handoff, work in waiting:
             if not handoff.is_answered:
                 handoff.set_exception(self._error_for(error, work.key))

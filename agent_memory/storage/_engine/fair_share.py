@@ -69,7 +69,8 @@ async def take_turn() -> None:
     with _lock:
         share = _of_loops.get(loop)
         if share is None:
-            # One that was closed while tasks waited would be held by their turns.
+            # Waiting turns refer to their loop. One that was closed while they waited would stay
+            # in the weak dictionary for ever, kept alive by its own value.
             for closed in [known for known in _of_loops if known.is_closed()]:
                 del _of_loops[closed]
             share = _of_loops[loop] = FairShare()

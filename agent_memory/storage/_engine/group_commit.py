@@ -42,7 +42,7 @@ class ThreadGroupCommit(CommitQueue[E]):
 
     Args:
         commit: stores the saves of a group and returns the outcome of each, in order; what it
-            raises is everybody's. By chat, the saves are of one chat.
+            raises is raised by all of them. By chat, the saves are of one chat.
         name: of the threads.
         threads: how many there may be. By store there is one: it alone may keep a connection.
         idle: called in a thread that has nothing to do; it returns the seconds after which it
@@ -83,7 +83,7 @@ class ThreadGroupCommit(CommitQueue[E]):
         return cast("T", await self._call(function, key))
 
     def post(self, function: Callable[[], T], key: ChatKey | None = None) -> Future[T]:
-        """Do the same for whoever is no task, such as another queue's thread.
+        """Do what :meth:`call` does, for a caller without an event loop: another queue's thread.
 
         Raises:
             StorageClosedError: the queue is closed.
@@ -96,7 +96,7 @@ class ThreadGroupCommit(CommitQueue[E]):
     def blocking(self) -> Generator[None]:
         """Let another thread stand in while this one waits for something outside the process.
 
-        Else a few chats that other processes have locked would keep all others waiting.
+        Otherwise a few chats that other processes have locked would hold up all other chats.
         """
         with self._lock:
             self._blocked += 1
@@ -127,7 +127,7 @@ class ThreadGroupCommit(CommitQueue[E]):
                 raise StorageUnavailableError(
                     f"no thread can be started to save: {error}; nothing was stored", stored=False
                 ) from error
-            return  # those at work do it
+            return  # the threads that run will take it
         self._workers += 1
 
     def _report_drained(self) -> None:
@@ -203,7 +203,9 @@ class ThreadGroupCommit(CommitQueue[E]):
     def _stop_sleeping(self) -> None:
         with self._lock:
             try:
-                self._alarm.get_nowait()  # somebody has woken it in this very moment
+                # Between the timeout and this lock, work may have come that rang for a sleeping
+                # thread and counted it as awake: then this thread takes the ring.
+                self._alarm.get_nowait()
             except queue.Empty:
                 self._sleeping -= 1
 
@@ -221,7 +223,7 @@ class ThreadGroupCommit(CommitQueue[E]):
                 self._drained.set_result(None)
 
     def _replace_worker(self) -> None:
-        """Have what waits done by another thread, or by nobody; the lock is held."""
+        """Start another thread for what waits, or fail it; the lock is held."""
         try:
             self._wake_driver()
         except StorageUnavailableError as error:

@@ -99,7 +99,8 @@ class Handoff(Generic[T]):
             try:
                 raise self._error
             finally:
-                self._error = None  # else it and this frame would hold each other
+                # Its traceback refers to this frame, and the frame, through self, to it.
+                self._error = None
         return cast("T", self._result)
 
     def _arrive(self) -> None:
@@ -139,10 +140,10 @@ def own_copy(error: BaseException) -> BaseException:
 
 
 def error_for_waiter(error: BaseException, key: ChatKey | None) -> BaseException:
-    """Return what one of several waiters is told of an error: a copy of its own.
+    """Return the error that one of several waiters raises: a copy of its own.
 
-    What is no ``Exception`` was not meant for the waiter: its own task was not cancelled, and
-    its process need not exit.
+    An interrupt that ended the work, such as ``SystemExit``, was not meant for the waiter, which
+    gets a ``StorageUnavailableError`` with it as the cause.
     """
     if not isinstance(error, Exception):
         interrupted = StorageUnavailableError(
@@ -157,7 +158,7 @@ def error_for_waiter(error: BaseException, key: ChatKey | None) -> BaseException
 
 
 def loop_ending(*, has_begun: bool) -> StorageUnavailableError:
-    """The error for work that was cut short: nobody but the loop's end cancels it."""
+    """Return the error for work that was cancelled: only the end of its loop cancels it."""
     if has_begun:
         return StorageUnavailableError(
             "the event loop that the store works on is ending; whether it was stored is unknown",
@@ -169,7 +170,7 @@ def loop_ending(*, has_begun: bool) -> StorageUnavailableError:
 
 
 async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end, whatever happens to the caller meanwhile, and return its result.
+    """Run `work` to its end, even when the caller is cancelled, and return its result.
 
     A cancellation of the caller is remembered and raised when the work has ended, so that
     nothing is in flight once this has left. The work itself must be bounded in time.
@@ -197,7 +198,7 @@ async def result_of(future: concurrent.futures.Future[T]) -> T:
 
 
 async def decode(function: Callable[[], T], count: int) -> T:
-    """Call a function that decodes so many entries; in a thread if that takes long.
+    """Call a function that decodes `count` entries; in a thread if they are many.
 
     The loop that it would hold up is the caller's, and serves others too.
     """
@@ -220,7 +221,7 @@ async def _outlast(
             cancellation = error
     if cancellation is not None:
         if not outcome.cancelled():
-            outcome.exception()  # else asyncio reports it as never retrieved
+            outcome.exception()  # otherwise asyncio reports it as never retrieved
         raise cancellation
 
 
@@ -232,7 +233,8 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 class LoopWaker:
     """What is to be called soon in one loop; :meth:`put` is for any thread.
 
-    What is called may be called again when something interrupted it, and must bear that.
+    An interrupt, such as ``KeyboardInterrupt``, may end a call half-way; the same function is then
+    called again, so it must be safe to repeat.
     """
 
     def __init__(self) -> None:
@@ -258,7 +260,7 @@ class LoopWaker:
             try:
                 wake()
             except BaseException:
-                self.put(loop, waiting[index:])  # such as an interrupt: others wait all the same
+                self.put(loop, waiting[index:])  # an interrupt; the others still wait
                 raise
 
 

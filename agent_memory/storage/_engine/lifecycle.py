@@ -98,7 +98,8 @@ class Lifecycle:
             await self._open()
             await self._opened()
         except asyncio.CancelledError:
-            # This loop ends, as asyncio.run does; others are not: one that waits opens it.
+            # Only the end of this loop, as at the end of asyncio.run, cancels the opening. Callers
+            # in other loops go on: one of those that wait opens the store in its place.
             self._opening = None
             opening.set_result(False)
             raise

@@ -96,7 +96,7 @@ class SharedTask(Generic[T]):
             The result; None when it was cancelled or abandoned.
         """
         if self.is_live:
-            # One for all rounds: each wrapped future leaves a callback behind.
+            # Wrapped once for all rounds: each wrap_future() adds a callback that stays.
             ended = asyncio.wrap_future(self._outcome)
             while self.is_live:
                 await asyncio.wait([ended], timeout=_CHECK_SECONDS)
@@ -161,7 +161,7 @@ class SharedSemaphore:
 
     def _hand_out(self) -> None:
         """Give free slots to the waiting turns, in order."""
-        # Only where one is wanted: asking every loop for each release would cost more.
+        # Only when a slot is wanted: to ask every loop at each release would cost more.
         if len(self._held) == self._count and self._waiting:
             self._held = {turn for turn in self._held if not turn.is_abandoned}
         while self._waiting and len(self._held) < self._count:

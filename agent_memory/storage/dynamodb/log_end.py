@@ -65,7 +65,7 @@ class LogEnd:
 
     @classmethod
     def after(cls, item: LogItem, as_of_ms: int) -> LogEnd:
-        """Return the end of a log whose newest item is this one.
+        """Return the end of a log that has this as its newest item.
 
         Raises:
             CorruptedRecordError: the item is unreadable.
@@ -125,7 +125,7 @@ class LogEnd:
 
 
 def expired(end: LogEnd, reserved: int) -> LogEnd:
-    """Return the end of a log whose entries have all expired: it goes on above all of them."""
+    """Return the end of a log after all entries have expired: it goes on above their positions."""
     last = max(end.last, reserved)
     return attrs.evolve(
         end,

@@ -64,7 +64,7 @@ class LogReader:
     # ------------------------------------------------------------------------- the log's end
 
     async def end(self, key: ChatKey) -> LogEnd:
-        """Return the log's end; its `unknown` tells that the table holds nothing of the chat."""
+        """Return the log's end; its `unknown` is true if the table holds nothing of the chat."""
         as_of_ms = self.now()
         pages = self._pages(key, SortKey(0), forward=False, limit=1, only=HEADER)
         return await self.end_of(key, await _first(pages), as_of_ms)

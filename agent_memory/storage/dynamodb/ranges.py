@@ -81,7 +81,7 @@ logger: Final = logging.getLogger(__name__)
 
 @attrs.frozen
 class RawSlice:
-    """A part of a log whose entries are not decoded yet, so that the caller chooses the thread.
+    """A part of a log, not decoded yet, so that the caller chooses the thread for that.
 
     Args:
         key: which chat.

@@ -171,7 +171,7 @@ class LogRemover:
     # ------------------------------------------------------------------------------- purging
 
     async def purge(self, age_ms: int) -> int:
-        """Remove chats without living entries whose last write is so old; return how many."""
+        """Remove chats without living entries, last written `age_ms` ago; return how many."""
         purged = 0
         for user_id in await self.lister.users():
             key = await self.lister.key_after(user_id, None)

@@ -58,7 +58,7 @@ class Backend:
         loop: where they are awaited.
         now: returns the time in milliseconds since 1970.
         ttl: how many seconds entries live; None for ever.
-        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+        ttl_attribute: the attribute by which DynamoDB knows when to remove an item.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class DynamoDbChatStorage(ChatStorage):
             applied: give it ``Config(retries={"total_max_attempts": 1})``.
         create_table: create the table (on demand) unless it exists, and turn its TTL on.
         ttl_attribute: the attribute that DynamoDB's TTL looks at; by default ``expires_at``.
-        ttl_seconds: messages are gone so many seconds after they were saved; None keeps them.
+        ttl_seconds: how many seconds after its save a message is gone; None keeps them all.
             A chat that began without a limit keeps what it has, and what follows.
         timeout: seconds, above 0, after which a request that fails is not tried again; one
             attempt waits a third of it for an answer.
@@ -232,7 +232,7 @@ class DynamoDbChatStorage(ChatStorage):
                 await result_of(loop.drain_and_stop(self._exits.aclose))
                 loop.stop()
         elif backend is not None:
-            backend.saves.close()  # what waits is done, in the caller's loop and time
+            backend.saves.close()  # what waits is still committed, by tasks of the caller's loop
 
     def __del__(self) -> None:
         loop = self._loop

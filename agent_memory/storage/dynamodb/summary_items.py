@@ -64,7 +64,7 @@ class SummaryRecords:
         table: sends the requests.
         reader: reads the logs' ends.
         ttl: how many seconds records live at least; None for ever.
-        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+        ttl_attribute: the attribute by which DynamoDB knows when to remove an item.
     """
 
     table: TableClient

@@ -115,7 +115,8 @@ class TableClient:
             if not refused.unsure:
                 return False
             # An attempt that was not answered may have put the item, and so have made the
-            # condition false for the next: the token tells ours from another writer's.
+            # condition false for the next attempt. Each put has a random token: if the item there
+            # has ours, it was stored; otherwise another writer was first.
             try:
                 there = await self.get({"pk": item["pk"], "sk": item["sk"]}, key)
             except StorageError as error:
@@ -135,7 +136,7 @@ class TableClient:
         limit: int | None = None,
         only: Sequence[str] = (),
     ) -> QueryPages:
-        """Return the pages of items whose sort keys lie from `low` to `high`.
+        """Return the pages of items with sort keys from `low` to `high`.
 
         Args:
             user_id: the partition.

@@ -68,7 +68,7 @@ class LogWriter:
         reader: reads the logs.
         ends: the log ends that are known.
         ttl: how many seconds entries live; None for ever.
-        ttl_attribute: the attribute that tells DynamoDB when to remove an item.
+        ttl_attribute: the attribute by which DynamoDB knows when to remove an item.
     """
 
     table: TableClient
@@ -198,9 +198,10 @@ class LogWriter:
             logger.warning("parts of an append that failed are left for purge(): %s", error)
 
     async def _taken_back_below_floor(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
-        """Take the item back if its key had become free below the floor; return whether so.
+        """Take the item back if it was put below the floor; return whether it was.
 
-        That can only be if this writer was suspended between reading the end and putting.
+        A key below the floor becomes free after ``ERASE_MS``. A put there can only succeed if this
+        writer was suspended for that long between reading the log's end and putting.
         """
         if 0 <= self.reader.now() - end.as_of_ms <= ERASE_MS // 2:
             return False

@@ -44,8 +44,8 @@ class ChangedError(OSError):
 class FileSnapshot:
     """The content of an open file up to its size when opened; later appends are not seen.
 
-    A complete last line whose newline an editor stripped reads as if it had one: what was saved
-    must not be taken for a torn write.
+    A complete last line without a newline, which an editor may strip, reads as if it had one:
+    what was saved must not be taken for a torn write.
 
     Args:
         file: open for reading, unbuffered; whoever opened it closes it.

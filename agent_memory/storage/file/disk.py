@@ -126,7 +126,10 @@ def sync_file(descriptor: int, durability: Durability) -> None:
 
 
 def sync_directory(path: Path, durability: Durability) -> None:
-    """Flush a directory's entries to disk, on platforms that support it."""
+    """Flush a directory's entries to disk, on platforms that support it.
+
+    Flushing a file does not flush its name (https://man7.org/linux/man-pages/man2/fsync.2.html).
+    """
     if durability == "os" or not _DIRECTORIES_SYNC:
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -165,7 +168,7 @@ def append_bytes(file: FileIO, end: int, data: bytes | bytearray, durability: Du
     """Write at byte `end`, all or nothing, and flush.
 
     Raises:
-        UncertainError: it failed, and the write could not be undone for sure.
+        UncertainError: it failed, and the write may not have been undone.
         OSError: it failed; the file still ends at `end`.
     """
     write_or_undo(file, end, data)
@@ -173,7 +176,7 @@ def append_bytes(file: FileIO, end: int, data: bytes | bytearray, durability: Du
 
 
 def write_or_undo(file: FileIO, end: int, data: bytes | bytearray) -> None:
-    """Do the first half of :func:`append_bytes`: write, or leave the file as it was."""
+    """Write at byte `end`; if that fails, truncate the file to `end` again."""
     try:
         file.seek(end)
         write_all(file, data)
@@ -183,7 +186,7 @@ def write_or_undo(file: FileIO, end: int, data: bytes | bytearray) -> None:
 
 
 def sync_or_undo(file: FileIO, end: int, durability: Durability) -> None:
-    """Do the second half of :func:`append_bytes`: flush, or undo the write."""
+    """Flush what was written at byte `end`; if that fails, truncate the file to `end` again."""
     try:
         sync_file(file.fileno(), durability)
     except OSError as error:

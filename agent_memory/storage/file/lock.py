@@ -91,7 +91,7 @@ else:
 LOCKS_BESIDE: Final = sys.platform == "win32"
 """Whether a separate file is locked, and a file must be closed before it is replaced."""
 
-_ATTEMPTS: Final = 100  # to open a file whose directory a concurrent purge removes
+_ATTEMPTS: Final = 100  # to open a file while concurrent purges remove its directory
 
 
 @attrs.define
@@ -195,7 +195,8 @@ def release(file: FileIO) -> None:
     if not file.closed:
         # What was flushed is stored, even if closing fails.
         with suppress(OSError):
-            # A process forked in the meantime shares the lock; closing this copy keeps it held.
+            # A process that was forked since shares the lock: closing this descriptor alone would
+            # leave it held (https://man7.org/linux/man-pages/man2/flock.2.html).
             unlock(file.fileno())
         with suppress(OSError):
             file.close()

@@ -65,7 +65,7 @@ class RecordFiles:
                 return False
             newest = _newest(paths.summaries)
             if newest.floor not in (None, log.floor):
-                newest = _NewestRecord()  # left by a crash amid a trim; it is void
+                newest = _NewestRecord()  # left by a crash during a trim; it is void
             if newest.id in (replaces, record.id):
                 if newest.id != record.id:
                     self._append(paths, newest.end, record)

@@ -60,7 +60,7 @@ class FileChatStorage(ChatStorage):
     """Chats in a directory: a JSONL file per chat, a message per line, in UTF-8.
 
     The files are made for ``tail -f``, ``grep`` and ``jq``. A chat is
-    ``<directory>/<user>/<session>/<agent>.jsonl``; its first line says whose it is. Names keep
+    ``<directory>/<user>/<session>/<agent>.jsonl``; its first line holds its key. Names keep
     lower-case letters, digits and ``-_.@``; other bytes are ``%`` and two hex digits; long names
     end in a hash. Summary records are next to it in ``<agent>.summaries``.
 

@@ -55,10 +55,10 @@ class GroupAppender:
     in_one_statement: Callable[[AnyConnection, Sequence[Save]], list[LogSlice]] | None
 
     def commit(self, session: Session, saves: Sequence[Save]) -> Sequence[Outcome]:
-        """Store a group in one transaction and return what each save is answered.
+        """Store a group in one transaction and return the outcome of each save.
 
-        When a row of the group is refused, say because an id is known already, each save is
-        done again in a transaction of its own, so that one caller's trouble is nobody else's.
+        When a row of the group is refused, for example because its id is known, each save is
+        tried again in a transaction of its own, so that one save's failure fails no other.
 
         Raises:
             TransactionFailedError: the database is not available, for any of them.
@@ -89,16 +89,17 @@ class GroupAppender:
             )
         except TransactionFailedError as error:
             return error.translated(save.key)
-        except Exception as error:  # noqa: BLE001 - this save's own; the others go on
+        except Exception as error:  # noqa: BLE001 - this save fails alone
             return error
 
 
 def append_group(
     connection: AnyConnection, statements: Statements, saves: Sequence[Save]
 ) -> list[LogSlice]:
-    """Append several saves, none of whose ids is known.
+    """Append several saves, in the expectation that no id is known.
 
-    There is no look-up: the unique index refuses a known id, and with it the whole transaction.
+    There is no look-up: the unique index refuses a known id, and with it the whole transaction;
+    :meth:`GroupAppender.commit` then stores each save with :func:`append_with_lookup`.
 
     Returns:
         What each save stored, in the order given.
@@ -132,7 +133,7 @@ class Group:
         """Give each save its positions, in the order of the group.
 
         Args:
-            chats: the chats' rows, whose last position has been raised already.
+            chats: the chats' rows, after their last positions were raised.
 
         Yields:
             What the save stores, and its rows.
@@ -153,7 +154,7 @@ class Group:
 def append_with_lookup(
     connection: AnyConnection, statements: Statements, codec: RowCodec, save: Save
 ) -> LogSlice:
-    """Append one save, some of whose ids may be known already.
+    """Append one save, after looking up which of its ids are known.
 
     Raises:
         StorageConflictError: an id is known with another payload.

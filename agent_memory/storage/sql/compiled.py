@@ -39,7 +39,7 @@ def many(connection: AnyConnection) -> Connection:
 
 @attrs.frozen
 class Insertion:
-    """An ``INSERT`` of rows whose values come in the order of the table's columns.
+    """An ``INSERT`` of rows, with values in the order of the table's columns.
 
     Attributes:
         text: in the driver's dialect and parameter style.

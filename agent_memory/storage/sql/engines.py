@@ -48,7 +48,7 @@ class EngineOptions:
 def make_sqlite_engine(
     target: Target, options: EngineOptions
 ) -> tuple[Engine, DatabaseFile | None]:
-    """Make a blocking engine for SQLite, whose transactions the store begins itself.
+    """Make a blocking engine for SQLite that leaves BEGIN to the store.
 
     Returns:
         The engine, and the file that its connections open; None for a database in memory.
@@ -97,7 +97,9 @@ def make_async_engine(target: Target, options: EngineOptions) -> tuple[AsyncEngi
         "hide_parameters": True,
         "pool_timeout": options.timeout,
         "pool_size": 10,
-        # Under MySQL's default, REPEATABLE READ, inserts lock the gaps beside them.
+        # MySQL's default, REPEATABLE READ, also locks the gaps beside rows, so that saves to
+        # different chats may wait for each other.
+        # https://dev.mysql.com/doc/refman/8.4/en/innodb-transaction-isolation-levels.html
         "isolation_level": "READ COMMITTED",
         # Sessions end every transaction themselves; a rollback to be sure is a round trip.
         "pool_reset_on_return": None,
@@ -164,7 +166,7 @@ def _set_up(engine: Engine, options: EngineOptions, file: DatabaseFile | None) -
             cursor.execute(f"PRAGMA synchronous = {synchronous}")
             cursor.execute("PRAGMA secure_delete = ON")  # deleted text is overwritten
             if file is not None:
-                cursor.execute("PRAGMA schema_version")  # opens the log (WAL)
+                cursor.execute("PRAGMA schema_version")  # a read: SQLite opens the WAL only then
                 _note_identity(file, record)
             cursor.close()
         except BaseException:
@@ -173,7 +175,8 @@ def _set_up(engine: Engine, options: EngineOptions, file: DatabaseFile | None) -
 
 
 def _note_identity(file: DatabaseFile, record: Any) -> None:
-    # Compared with that of before: what was opened in between is then known for sure.
+    # SQLite opened the database between two looks at its name. If both found the same file, that
+    # is the one that it opened.
     before, opened = record.info[IDENTITY], file.identity()
     file.check((before[0], opened[1]))
     record.info[IDENTITY] = opened

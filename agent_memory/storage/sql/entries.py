@@ -1,4 +1,4 @@
-"""Entries on their way to rows and back."""
+"""Encoding entries as rows of the entries table, and decoding them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
 from agent_memory.storage.sql.compiled import StatementSet
 
 _log = logging.getLogger(__name__)
-_WARNED_AT_MOST: Final = 1_000  # rows remembered as warned of, so that each is told of once
+_WARNED_AT_MOST: Final = 1_000  # rows remembered, so that each is warned of once
 
 
 EntryRow: TypeAlias = tuple[Any, int, str]

@@ -204,7 +204,7 @@ def translate(
         return CorruptedRecordError(f"the database is damaged: {text}", key=key)
     if kind is Failure.NO_TABLES:
         return StorageError(
-            f"the store's tables are gone: {text}. Open the store anew, with create_tables=True, "
+            f"the store's tables are gone: {text}. Open a new store, with create_tables=True, "
             "to make them",
             key=key,
             stored=stored,
@@ -280,7 +280,11 @@ class TransactionFailedError(Exception):
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether an error that came at the commit tells for sure that nothing was stored."""
+    """Whether an error at the commit proves that nothing was stored.
+
+    The server, or SQLite, has to say so itself. A connection that was lost proves nothing: the
+    commit may have been carried out, and its answer lost.
+    """
     kind = kind_of(error)
     if kind is Failure.CONTENDED:
         return True
@@ -288,7 +292,7 @@ def is_rolled_back(error: BaseException) -> bool:
     code = getattr(cause, "sqlite_errorcode", None)
     if isinstance(code, int):
         return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
-    # PostgreSQL itself said that it failed, and was not about to go down.
+    # PostgreSQL answered that the commit failed, and not because it was going down.
     return (
         _sqlstate(cause) is not None and kind is not Failure.LOST and _mysql_number(cause) is None
     )

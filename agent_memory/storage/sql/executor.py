@@ -1,4 +1,4 @@
-"""How the store's functions get to a thread or a loop, and from there to a session."""
+"""Running a store's functions: in which thread or loop, and on which :class:`Session`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAME: Final = "agent-memory-sql"
 _BOUNDS: Final = Bounds(saves=1_000, entries=1_000, characters=MAX_CHARACTERS)
 
 _GROUPS_IN_FLIGHT: Final = 2
-"""How many groups of saves are in flight at once on a server; others gather meanwhile.
+"""How many groups of saves are in flight at once on a server, while the next one gathers.
 
 Measured with 64 chats on PostgreSQL: more of them means smaller groups, and each group costs the
 client more than the server. Without groups, ten connections stored an eighth as much.
@@ -125,11 +125,13 @@ class SqlExecutor(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Do the same in the background, for a store that nobody closed."""
+        """Do what :meth:`close` does in the background, for a store that was never closed."""
 
 
 class ThreadExecutor(SqlExecutor):
-    """For engines that block: a thread that writes, and one that reads meanwhile.
+    """For engines that block: one thread that writes and, beside it, one that reads.
+
+    Both threads are queues of calls, with a connection each; groups of saves go to the writer.
 
     Args:
         engine: where connections come from.
@@ -216,7 +218,7 @@ class ThreadExecutor(SqlExecutor):
         return await self._writer.call(lambda: self._writing.read(work))
 
     async def erase(self) -> None:
-        """Erase what was deleted, with what others deleted meanwhile.
+        """Erase what this call and others deleted.
 
         The first of several that ask at the same moment does it for all: its turn comes after
         the deletions that were waiting already, and the others find nothing to do.
@@ -227,8 +229,9 @@ class ThreadExecutor(SqlExecutor):
 
     async def close(self) -> None:
         """Finish what is waiting; then end the threads and close an engine of our own."""
-        # The one after the other: SQLite moves its log (WAL) into the database when the last
-        # connection is closed, and of two that are closed at once neither is the last.
+        # One after the other: SQLite moves its log (WAL) into the database when the last
+        # connection is closed, and of two that are closed at once neither is the last
+        # (https://www.sqlite.org/wal.html).
         for thread in (self._reader, self._writer):
             await result_of(thread.close())
         if self._own:
@@ -245,8 +248,8 @@ class LoopExecutor(SqlExecutor):
 
     Args:
         engine: where connections come from; of our own, as :func:`make_async_engine` makes it.
-        loop: a loop of our own, whose end closes the engine; or that of the caller, whose
-            engine it is.
+        loop: a loop of our own, which closes the engine when it ends; or that of the caller, who
+            made the engine.
         session: runs the functions.
     """
 

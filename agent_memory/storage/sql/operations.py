@@ -106,7 +106,7 @@ def list_page(
     Args:
         scope: none, the user id, or user and session id.
         after: only keys that come after it.
-        limit: at most so many.
+        limit: the most chats to return.
     """
     values = {
         f"scope_{name}": statements.id_value(text)
@@ -132,7 +132,7 @@ def _datetime(microseconds: int) -> datetime:
 
 
 def lock(connection: AnyConnection, statements: Statements, key: ChatKey) -> ChatRow | None:
-    """Lock a chat for the transaction and return its chat; None if there is no such chat."""
+    """Lock a chat for the transaction and return its row; None if there is no such chat."""
     row = statements.lock.row(connection, statements.key_values(key))
     return None if row is None else ChatRow(*row)
 
@@ -162,7 +162,7 @@ def _new_floor(
 
 
 def purge(connection: AnyConnection, statements: Statements, older_than: timedelta) -> int:
-    """Remove the heads of chats that hold nothing, untouched for so long; return how many."""
+    """Remove the heads of chats that hold nothing, untouched for `older_than`; return how many."""
     before = now() - older_than // _MICROSECOND
     return statements.purge.run(connection, {"before": before})
 

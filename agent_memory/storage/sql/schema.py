@@ -66,7 +66,7 @@ class Tables:
 
     @property
     def all(self) -> tuple[Table, ...]:
-        """Every table, in the order of creation: `layout` tells that the rest is there."""
+        """Every table, in the order of creation: `layout` comes last, when the rest exists."""
         return self.chats, self.entries, self.records, self.layout
 
 
@@ -218,7 +218,7 @@ def is_ready(connection: Connection, tables: Tables) -> bool:
 def create_tables(connection: Connection, tables: Tables) -> None:
     """Make what is missing; others may do so at the same moment."""
     with _locked(connection):
-        # In this order: the last one tells that the others are there.
+        # In this order: who finds the last one relies on the others.
         for table in tables.all:
             connection.execute(CreateTable(table, if_not_exists=True))
         if _stored_version(connection, tables) is None:
@@ -290,8 +290,8 @@ def _check_encoding(connection: Connection) -> None:
 
 @contextmanager
 def _locked(connection: Connection) -> Generator[None]:
-    # SQLite's transaction is a lock already. CREATE TABLE IF NOT EXISTS is none on PostgreSQL,
-    # whose lock ends with the transaction; MariaDB's has to be given back.
+    # SQLite's transaction is a lock already. On PostgreSQL two CREATE TABLE IF NOT EXISTS at once
+    # may fail; its advisory lock ends with the transaction. MariaDB's has to be released.
     family = FAMILIES[connection.dialect.name]
     if family == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")

@@ -1,4 +1,4 @@
-"""How a function gets to a connection, a transaction, and another attempt."""
+"""Running a function on a connection, in a transaction, and again where that is safe."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
 
 
 class Session:
-    """Runs functions of a ``Connection`` on one engine.
+    """Runs functions of a ``Connection`` on one engine; no session of SQLAlchemy's ORM.
 
     It is plain blocking code. For an async engine it runs inside a greenlet, where SQLAlchemy
-    turns what blocks into what is awaited; so there is one implementation for all engines.
+    awaits what would block; so there is one implementation for all engines
+    (https://docs.sqlalchemy.org/en/20/orm/extensions/asyncio.html#synopsis-core).
 
     Args:
         engine: where connections for transactions come from.
         autocommit: where those for single statements come from; by default the same.
-        pause: how to wait so many seconds between attempts.
+        pause: waits between attempts; called with a number of seconds.
         begin: a statement that begins a transaction, where SQLAlchemy leaves that to us.
         keep: whether to keep one connection open instead of taking one from the pool each
             time; only for one thread's use.
@@ -116,7 +117,7 @@ class Session:
         return self.read_core(work)
 
     def transact_core(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
-        """Do the same for `work` that needs a whole ``Connection``, such as making tables."""
+        """Do what :meth:`transact` does for `work` that needs a whole ``Connection``."""
 
         def once(connection: Connection) -> T:
             self._start(connection)
@@ -136,6 +137,12 @@ class Session:
     def _with_retries(
         self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool
     ) -> T:
+        """Run `once` until it succeeds, fails for good, or the time is up.
+
+        From the first commit that went unanswered on, `stored` is None: the transaction may have
+        been carried out. It is then run again only if that is `repeatable`, as an append is: its
+        ids are unique, so the second attempt finds what the first one stored.
+        """
         stored: bool | None = False
         deadline = time.monotonic() + self._patience
         for delay in (*self._delays, None):
@@ -184,15 +191,14 @@ class Session:
         except (CommitFailedError, *VENDOR_ERRORS) as failed:
             error = failed.error if isinstance(failed, CommitFailedError) else failed
             if kind_of(error) is Failure.LOST or isinstance(error, TimeoutError):
-                # It would only wait once more for a server that does not answer.
+                # To close it properly would wait once more for a server that does not answer.
                 connection.invalidate(error)
             raise
         finally:
             self._put_back(connection)
 
     def _put_back(self, connection: Connection) -> None:
-        # What is not committed is rolled back. What matters is the error that brought us here,
-        # if any, not one of this.
+        # Both roll back what is not committed. If they fail too, the first error matters more.
         with contextlib.suppress(*VENDOR_ERRORS):
             if self._keep:
                 connection.rollback()

@@ -74,7 +74,7 @@ class DatabaseFile:
         if found is None:
             raise DatabaseFileError(
                 f"the SQLite file {self._path} is gone. Put it back, with its -wal file if there "
-                "is one, and try again; or open the store anew for an empty one"
+                "is one, and try again; or make a new store for an empty one"
             )
         if not stat.S_ISREG(found.st_mode):
             raise DatabaseFileError(f"{self._path} is no regular file, and cannot be a database")
@@ -190,7 +190,7 @@ class SqliteSession(Session):
     Nothing is attempted twice: SQLite's own waiting for a lock takes the place of that.
 
     Args:
-        engine: of a SQLite URL, whose transactions SQLAlchemy does not begin.
+        engine: of a SQLite URL, made so that SQLAlchemy begins no transactions.
         begin: a statement that begins a transaction.
         patience: as for :class:`Session`.
         file: what the connection opens, to be watched; None for a database in memory.
@@ -225,7 +225,8 @@ class SqliteSession(Session):
             stored = None
             driver.commit()
             if self._file is not None:
-                # After the commit, hence for sure: it went into a file that has its name.
+                # Only after the commit does this prove that it went into a file with that name:
+                # before it, the file could still be replaced.
                 self._file.check(self._identity)
         except VENDOR_ERRORS as error:
             if stored is None and is_rolled_back(error):
@@ -243,8 +244,8 @@ class SqliteSession(Session):
     def read(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work`, which only reads; see :meth:`Session.read`."""
         if self._driver and self._file and self._file.is_another(self._identity):
-            # Not told: nothing was acknowledged here. What is saved in a file that was put back
-            # must be read there.
+            # No error is raised: a read acknowledges nothing. It goes to the file that has the
+            # name now, which has the saves since it was put there.
             self._drop_connection()
         try:
             return work(self._driver_connection())
@@ -262,8 +263,8 @@ class SqliteSession(Session):
     def _note_erasure(self, *, erases: bool) -> None:
         """Note that text was erased; once it is overdue, erase it from the log as well.
 
-        Many deletions that follow each other share an attempt. A thread without a pause makes
-        one all the same.
+        Deletions that follow each other share an attempt. A thread that is never idle makes one
+        here, when it is overdue.
         """
         if erases and not self.is_erasing:
             self.is_erasing = True

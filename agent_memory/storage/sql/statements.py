@@ -164,7 +164,9 @@ class Statements(StatementSet):
         chats = self.tables.chats
         columns = chats.c.number, chats.c.floor, chats.c.last
         if self.family == "sqlite":
-            # A write, so that the transaction never has to turn from reader into writer.
+            # A write, so that the transaction never upgrades from reader to writer, which fails
+            # at once with SQLITE_BUSY when another one wrote in between
+            # (https://www.sqlite.org/lang_transaction.html).
             touch = update(chats).where(*self._key_is()).values(last=chats.c.last)
             return self._compile(touch.returning(*columns))
         return self._compile(select(*columns).where(*self._key_is()).with_for_update())

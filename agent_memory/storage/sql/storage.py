@@ -152,8 +152,8 @@ class SqlChatStorage(ChatStorage):
     async def migrate(self) -> int:
         """Bring tables of an older layout to this release's; make a backup first.
 
-        It is never done in silence: a store refuses to open older tables. Other processes must
-        not use the tables meanwhile.
+        It is never done in silence: a store refuses to open older tables. No other process may
+        use the tables during it.
 
         Returns:
             The version of the layout, which is this release's.
@@ -325,8 +325,8 @@ class SqlChatStorage(ChatStorage):
 
 
 def _check_no_pool(options: Mapping[str, Any]) -> None:
-    # Each thread keeps its connection and begins its transactions: from another pool it might
-    # get one that others use, in the midst of a transaction.
+    # Each thread keeps its connection and begins its transactions itself: another pool might hand
+    # it a connection that is in use, in the middle of a transaction.
     for name in ("pool", "poolclass"):
         if name in options:
             raise InvalidRequestError(
