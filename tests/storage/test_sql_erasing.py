@@ -136,7 +136,7 @@ async def test_c109_deletes_at_the_same_moment_empty_the_log_once(careless, path
 @asynccontextmanager
 async def busy_writer(storage, *, waiting):
     """Hold up the writer's thread until so many jobs wait for it."""
-    writer, go_on = storage._parts().executor._writer, threading.Event()
+    writer, go_on = storage._parts().executor._write_thread, threading.Event()
     holding = asyncio.ensure_future(
         storage._write(lambda _connection, _statements: go_on.wait(60))
     )
@@ -172,7 +172,7 @@ async def test_c109_saves_without_a_pause_do_not_keep_erased_text(careless, path
     with reading_now(path):
         await careless.delete_chat(*IDS)
     assert sum(occurrences(path, "gone-SECRET")) > 0
-    careless._parts().executor._writing._erase_by = 0.0
+    careless._parts().executor._write_transactor._erase_by = 0.0
     await careless.save_chat_message(*IDS, user("kept"))
     assert sum(occurrences(path, "gone-SECRET")) == 0
 
@@ -197,7 +197,7 @@ async def test_c109_closing_erases_what_is_overdue(path):
     other.execute("SELECT count(*) FROM agent_memory_entries").fetchone()
     with reading_now(path):
         await storage.delete_chat(*IDS)
-    storage._parts().executor._writing._erase_by = math.inf
+    storage._parts().executor._write_transactor._erase_by = math.inf
     await storage.aclose()
     assert sum(occurrences(path, "gone-SECRET")) == 0
     other.close()

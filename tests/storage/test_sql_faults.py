@@ -72,8 +72,8 @@ async def test_a_connection_lost_at_the_commit_stores_once(storage, proxy, cut):
 
 async def test_a_commit_that_is_lost_for_good_is_unknown(storage, proxy):
     """The commit was applied, the server stays away: `stored` is None, and the retry tells."""
-    for session in sessions_of(storage):
-        session._delays = ()
+    for transactor in transactors_of(storage):
+        transactor._delays = ()
     proxy.cut_after = APPENDED[storage._parts().statements.family]
     message = user("lost", id="cut here")
     with pytest.raises(StorageUnavailableError, match="unknown") as caught:
@@ -112,8 +112,8 @@ async def test_a_deletion_lost_at_the_commit_is_not_repeated(storage, proxy):
     assert await storage.delete_chat(*IDS) == 0
 
 
-def sessions_of(storage):
-    return [storage._parts().executor._session]
+def transactors_of(storage):
+    return [storage._parts().executor._transactor]
 
 
 async def test_a_server_that_stays_away_is_told_and_nothing_is_stored(storage, proxy):

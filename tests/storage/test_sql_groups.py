@@ -311,7 +311,7 @@ async def test_a_new_chat_that_is_refused_leaves_no_trace(storage):
 
 async def test_large_groups_are_split(sqlite):
     """A transaction does not grow without bound."""
-    sqlite._parts().executor._writer._bounds = Bounds(entries=10)
+    sqlite._parts().executor._write_thread._bounds = Bounds(entries=10)
     with executed(sqlite) as texts:
         await gathered_behind_a_plug(
             sqlite, *(save(sqlite, n, *(user() for _ in range(4))) for n in range(10))
@@ -431,7 +431,7 @@ async def test_a_small_read_is_made_beside_the_saves(sqlite, monkeypatch):
 
     async def fetch(count):
         # It answers a save before it has looked for the next.
-        while not executor._writer.is_idle:  # noqa: ASYNC110  (a thread, which sets no event)
+        while not executor._write_thread.is_idle:  # noqa: ASYNC110  (a thread, which sets no event)
             await asyncio.sleep(0)
         threads.clear()
         return [message.id for message in await sqlite.fetch_chat(*chat(0), count)]

@@ -121,7 +121,7 @@ async def test_c109_text_is_erased_after_the_connection_was_opened_anew(path):
         await storage.delete_chat(*IDS)
         executor = storage._parts().executor
         await executor.run(lambda session: session._drop_connection())
-        assert executor._writing.is_erasing
+        assert executor._write_transactor.is_erasing
         other.execute("COMMIT")
         other.close()
         await storage._erase_deleted()

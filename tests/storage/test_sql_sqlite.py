@@ -23,7 +23,7 @@ from agent_memory import (
     StorageUnavailableError,
 )
 from agent_memory.errors import CorruptedRecordError, StorageClosedError
-from agent_memory.storage.sql.sqlite import SqliteConnection, SqliteSession
+from agent_memory.storage.sql.sqlite import SqliteConnection, SqliteTransactor
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_a_save_after_closing_is_refused(path):
 
 async def test_the_writers_connection_is_closed_last(path, monkeypatch):
     """SQLite moves its log into the database when the last of two connections is closed."""
-    closed, real = [], SqliteSession.close
+    closed, real = [], SqliteTransactor.close
 
     def noting(self):
         closed.append(threading.current_thread().name)
@@ -213,7 +213,7 @@ async def test_the_writers_connection_is_closed_last(path, monkeypatch):
     storage = SqlChatStorage(f"sqlite:///{path}")
     await storage.save_chat_message(*IDS, user())
     await storage.fetch_chat(*IDS)
-    monkeypatch.setattr(SqliteSession, "close", noting)
+    monkeypatch.setattr(SqliteTransactor, "close", noting)
     await storage.aclose()
     assert closed == ["agent-memory-sql-reader", "agent-memory-sql-writer"]
 

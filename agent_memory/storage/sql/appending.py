@@ -15,8 +15,8 @@ from agent_memory.storage._engine.append_plan import Outcome, PendingSave, appen
 from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, Row, StatementSet
 from agent_memory.storage.sql.entries import EntryRow, RowCodec
 from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kind_of
-from agent_memory.storage.sql.session import Session
 from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.transactor import Transactor
 
 MAX_CHARACTERS: Final = 4_000_000
 """Where a group ends: a transaction should not grow without bound, and callers wait for it."""
@@ -54,7 +54,7 @@ class GroupAppender:
     codec: RowCodec
     in_one_statement: Callable[[AnyConnection, Sequence[Save]], list[LogSlice]] | None
 
-    def commit(self, session: Session, saves: Sequence[Save]) -> Sequence[Outcome]:
+    def commit(self, transactor: Transactor, saves: Sequence[Save]) -> Sequence[Outcome]:
         """Store a group in one transaction and return the outcome of each save.
 
         When a row of the group is refused, for example because its id is known, each save is
@@ -64,24 +64,24 @@ class GroupAppender:
             TransactionFailedError: the database is not available, for any of them.
         """
         try:
-            return self._store(session, saves)
+            return self._store(transactor, saves)
         except TransactionFailedError as error:
             if kind_of(error.error) in _UNAVAILABLE:
                 raise
-        return [self._store_alone(session, save) for save in saves]
+        return [self._store_alone(transactor, save) for save in saves]
 
-    def _store(self, session: Session, saves: Sequence[Save]) -> list[LogSlice]:
+    def _store(self, transactor: Transactor, saves: Sequence[Save]) -> list[LogSlice]:
         in_one_statement = self.in_one_statement
         if in_one_statement is not None and sum(save.size for save in saves) <= MAX_CHARACTERS:
-            return session.single(lambda connection: in_one_statement(connection, saves))
-        return session.transact(
+            return transactor.single(lambda connection: in_one_statement(connection, saves))
+        return transactor.transact(
             lambda connection: append_group(connection, self.statements, saves),
             repeatable=True,
         )
 
-    def _store_alone(self, session: Session, save: Save) -> Outcome:
+    def _store_alone(self, transactor: Transactor, save: Save) -> Outcome:
         try:
-            return session.transact(
+            return transactor.transact(
                 lambda connection: append_with_lookup(
                     connection, self.statements, self.codec, save
                 ),

@@ -101,7 +101,7 @@ def make_async_engine(target: Target, options: EngineOptions) -> tuple[AsyncEngi
         # different chats may wait for each other.
         # https://dev.mysql.com/doc/refman/8.4/en/innodb-transaction-isolation-levels.html
         "isolation_level": "READ COMMITTED",
-        # Sessions end every transaction themselves; a rollback to be sure is a round trip.
+        # Transactors end every transaction themselves; a rollback to be sure is a round trip.
         "pool_reset_on_return": None,
         "connect_args": {
             **_connect_args(target.url.get_driver_name(), options.timeout),

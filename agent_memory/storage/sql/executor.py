@@ -1,4 +1,4 @@
-"""Running a store's functions: in which thread or loop, and on which :class:`Session`."""
+"""Running a store's functions: in which thread or loop, and on which :class:`Transactor`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from agent_memory.storage.sql.compiled import AnyConnection, Row
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
 from agent_memory.storage.sql.entries import EntryRow
 from agent_memory.storage.sql.errors import TransactionFailedError
-from agent_memory.storage.sql.session import Session
-from agent_memory.storage.sql.sqlite import DatabaseFile, SqliteSession
+from agent_memory.storage.sql.sqlite import DatabaseFile, SqliteTransactor
+from agent_memory.storage.sql.transactor import Transactor
 from agent_memory.storage.sql.urls import Target
 
 T = TypeVar("T")
@@ -81,22 +81,24 @@ class SqlExecutor(ABC):
         repeatable: bool = False,
         erases: bool = False,
     ) -> T:
-        """Run `work` in a transaction; see :meth:`Session.transact`."""
+        """Run `work` in a transaction; see :meth:`Transactor.transact`."""
         return await self.run(
-            lambda session: session.transact(work, repeatable=repeatable, erases=erases), key
+            lambda transactor: transactor.transact(work, repeatable=repeatable, erases=erases), key
         )
 
     async def write_core(self, work: Callable[[Connection], T], *, repeatable: bool = False) -> T:
-        """Run `work` in a transaction; see :meth:`Session.transact_core`."""
-        return await self.run(lambda session: session.transact_core(work, repeatable=repeatable))
+        """Run `work` in a transaction; see :meth:`Transactor.transact_core`."""
+        return await self.run(
+            lambda transactor: transactor.transact_core(work, repeatable=repeatable)
+        )
 
     async def read_core(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads; see :meth:`Session.read_core`."""
-        return await self.run(lambda session: session.read_core(work))
+        """Run `work`, which only reads; see :meth:`Transactor.read_core`."""
+        return await self.run(lambda transactor: transactor.read_core(work))
 
     async def read(self, work: Callable[[AnyConnection], T], *, key: ChatKey | None = None) -> T:
-        """Run `work`, which only reads; see :meth:`Session.read`."""
-        return await self.run(lambda session: session.read(work), key)
+        """Run `work`, which only reads; see :meth:`Transactor.read`."""
+        return await self.run(lambda transactor: transactor.read(work), key)
 
     async def read_entries(
         self,
@@ -116,8 +118,8 @@ class SqlExecutor(ABC):
         """Erase from SQLite's log what was deleted; other engines have no such log."""
 
     @abstractmethod
-    async def run(self, work: Callable[[Session], T], key: ChatKey | None = None) -> T:
-        """Run `work` with the session that writes; `key` is the chat concerned, for errors."""
+    async def run(self, work: Callable[[Transactor], T], key: ChatKey | None = None) -> T:
+        """Run `work` with the transactor that writes; `key` is the chat concerned, for errors."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -153,69 +155,73 @@ class ThreadExecutor(SqlExecutor):
     ) -> None:
         super().__init__(engine)
         self._own = own
-        make = partial(self._session, engine, own=own, patience=patience, file=file)
-        self._writing: Session = make(begin="BEGIN IMMEDIATE")
-        self._reading: Session = self._writing if one_thread else make(begin="BEGIN")
-        self._saves = self._writer = self._thread(self._writing, "writer")
-        self._reader = self._writer if one_thread else self._thread(self._reading, "reader")
+        make = partial(self._make_transactor, engine, own=own, patience=patience, file=file)
+        self._write_transactor: Transactor = make(begin="BEGIN IMMEDIATE")
+        self._read_transactor: Transactor = (
+            self._write_transactor if one_thread else make(begin="BEGIN")
+        )
+        self._saves = self._write_thread = self._thread(self._write_transactor, "writer")
+        self._read_thread = (
+            self._write_thread if one_thread else self._thread(self._read_transactor, "reader")
+        )
         if file is not None:
-            self._close_together(self._writing, self._reader, self._reading)
-            self._close_together(self._reading, self._writer, self._writing)
+            self._close_together(self._write_transactor, self._read_thread, self._read_transactor)
+            self._close_together(self._read_transactor, self._write_thread, self._write_transactor)
 
     @staticmethod
-    def _session(
+    def _make_transactor(
         engine: Engine, *, own: bool, patience: float, begin: str, file: DatabaseFile | None
-    ) -> Session:
+    ) -> Transactor:
         if own:
-            return SqliteSession(engine, begin=begin, patience=patience, file=file)
+            return SqliteTransactor(engine, begin=begin, patience=patience, file=file)
         # SQLite's own waiting for a lock takes the place of further attempts.
         attempts = 1 if engine.dialect.name == "sqlite" else 4
         autocommit = _autocommitting(engine)
-        return Session(
+        return Transactor(
             engine, time.sleep, autocommit=autocommit, attempts=attempts, patience=patience
         )
 
-    def _thread(self, session: Session, name: str) -> ThreadGroupCommit[EntryRow]:
+    def _thread(self, transactor: Transactor, name: str) -> ThreadGroupCommit[EntryRow]:
         return ThreadGroupCommit(
-            lambda saves: self.appender.commit(session, saves),
+            lambda saves: self.appender.commit(transactor, saves),
             name=f"{_NAME}-{name}",
             by="store",
             bounds=_BOUNDS,
             error_for=_error_for,
-            idle=session.idle,
-            finish=session.finish,
+            idle=transactor.idle,
+            finish=transactor.finish,
         )
 
     @staticmethod
     def _close_together(
-        session: Session, other_thread: ThreadGroupCommit[EntryRow], other: Session
+        transactor: Transactor, other_thread: ThreadGroupCommit[EntryRow], other: Transactor
     ) -> None:
-        """Let a session that gives up a bad file have the other one close its connection."""
+        """Let a transactor that gives up a bad file have the other one close its connection."""
 
         def close_other() -> Future[None] | None:
             with suppress(StorageClosedError):  # then it is closed in any case
                 return other_thread.post(other.close)
             return None
 
-        if isinstance(session, SqliteSession):
-            session.close_other = close_other
+        if isinstance(transactor, SqliteTransactor):
+            transactor.close_other = close_other
 
-    async def run(self, work: Callable[[Session], T], key: ChatKey | None = None) -> T:
+    async def run(self, work: Callable[[Transactor], T], key: ChatKey | None = None) -> T:
         """Run `work` in the writer's thread, in its turn among the saves."""
-        return await self._writer.call(lambda: work(self._writing), key)
+        return await self._write_thread.call(lambda: work(self._write_transactor), key)
 
     async def read(self, work: Callable[[AnyConnection], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads, in the reader's thread."""
-        return await self._reader.call(lambda: self._reading.read(work), key)
+        return await self._read_thread.call(lambda: self._read_transactor.read(work), key)
 
     async def read_small(self, work: Callable[[AnyConnection], T]) -> T | None:
         """Run `work` in the writer's thread if that is idle.
 
         Each commit empties the page cache of the other connection, but not of its own.
         """
-        if not self._writer.is_idle:
+        if not self._write_thread.is_idle:
             return None
-        return await self._writer.call(lambda: self._writing.read(work))
+        return await self._write_thread.call(lambda: self._write_transactor.read(work))
 
     async def erase(self) -> None:
         """Erase what this call and others deleted.
@@ -223,43 +229,43 @@ class ThreadExecutor(SqlExecutor):
         The first of several that ask at the same moment does it for all: its turn comes after
         the deletions that were waiting already, and the others find nothing to do.
         """
-        if self._writing.is_erasing:
+        if self._write_transactor.is_erasing:
             with suppress(StorageClosedError):  # then it is done at the end
-                await self._writer.call(self._writing.erase_from_log)
+                await self._write_thread.call(self._write_transactor.erase_from_log)
 
     async def close(self) -> None:
         """Finish what is waiting; then end the threads and close an engine of our own."""
         # One after the other: SQLite moves its log (WAL) into the database when the last
         # connection is closed, and of two that are closed at once neither is the last
         # (https://www.sqlite.org/wal.html).
-        for thread in (self._reader, self._writer):
+        for thread in (self._read_thread, self._write_thread):
             await result_of(thread.close())
         if self._own:
             self.engine.dispose()
 
     def abandon(self) -> None:
         """Let the threads end, the one after the other; each closes its connection."""
-        writer = self._writer
-        self._reader.close().add_done_callback(lambda _closed: writer.close())
+        writer = self._write_thread
+        self._read_thread.close().add_done_callback(lambda _closed: writer.close())
 
 
 class LoopExecutor(SqlExecutor):
-    """For async engines: tasks of one event loop, each in a greenlet; see :class:`Session`.
+    """For async engines: tasks of one event loop, each in a greenlet; see :class:`Transactor`.
 
     Args:
         engine: where connections come from; of our own, as :func:`make_async_engine` makes it.
         loop: a loop of our own, which closes the engine when it ends; or that of the caller, who
             made the engine.
-        session: runs the functions.
+        transactor: runs the functions.
     """
 
     def __init__(
-        self, engine: AsyncEngine, loop: BackgroundLoop | CallersLoop, session: Session
+        self, engine: AsyncEngine, loop: BackgroundLoop | CallersLoop, transactor: Transactor
     ) -> None:
         super().__init__(engine.sync_engine)
         self._dispose = engine.dispose
         self._loop = loop
-        self._session = session
+        self._transactor = transactor
         self._saves = LoopGroupCommit(
             self._commit,
             loop.check(),
@@ -270,7 +276,7 @@ class LoopExecutor(SqlExecutor):
         )
 
     async def _commit(self, saves: list[PendingSave[EntryRow]]) -> Sequence[Outcome]:
-        return await greenlet_spawn(self.appender.commit, self._session, saves)
+        return await greenlet_spawn(self.appender.commit, self._transactor, saves)
 
     async def append(
         self, key: ChatKey, entries: Sequence[Entry], rows: Sequence[EntryRow], size: int
@@ -279,10 +285,10 @@ class LoopExecutor(SqlExecutor):
         self._loop.check()
         return await self._saves.save(key, entries, rows, size)
 
-    async def run(self, work: Callable[[Session], T], key: ChatKey | None = None) -> T:
+    async def run(self, work: Callable[[Transactor], T], key: ChatKey | None = None) -> T:
         """Run `work` at once, on a connection of its own."""
         try:
-            return await self._loop.run(greenlet_spawn(work, self._session))
+            return await self._loop.run(greenlet_spawn(work, self._transactor))
         except TransactionFailedError as error:
             raise error.translated(key) from error.error
 
@@ -322,7 +328,7 @@ def make_executor(target: Target, options: EngineOptions) -> SqlExecutor:
         return LoopExecutor(
             target.engine,
             CallersLoop(_OTHER_LOOP),
-            Session(
+            Transactor(
                 engine,
                 _sleep_in_greenlet,
                 autocommit=_autocommitting(engine),
@@ -341,8 +347,8 @@ def make_executor(target: Target, options: EngineOptions) -> SqlExecutor:
     base = transacting = made.sync_engine
     if isolation is not None:
         transacting = base.execution_options(isolation_level=isolation)
-    session = Session(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
-    return LoopExecutor(made, BackgroundLoop(_NAME), session)
+    transactor = Transactor(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
+    return LoopExecutor(made, BackgroundLoop(_NAME), transactor)
 
 
 def _error_for(error: BaseException, key: ChatKey | None) -> BaseException:

@@ -24,7 +24,7 @@ from agent_memory.storage.sql.errors import (
     is_rolled_back,
     needs_reopening,
 )
-from agent_memory.storage.sql.session import CommitFailedError, Session, connected
+from agent_memory.storage.sql.transactor import CommitFailedError, Transactor, connected
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ class SqliteConnection:
         self._connection.rollback()
 
 
-class SqliteSession(Session):
+class SqliteTransactor(Transactor):
     """Runs functions on the driver's own connection to a SQLite database, in one thread.
 
     SQLAlchemy opens the connection and compiles the statements. What it adds to each execution
@@ -192,11 +192,11 @@ class SqliteSession(Session):
     Args:
         engine: of a SQLite URL, made so that SQLAlchemy begins no transactions.
         begin: a statement that begins a transaction.
-        patience: as for :class:`Session`.
+        patience: as for :class:`Transactor`.
         file: what the connection opens, to be watched; None for a database in memory.
 
     Attributes:
-        close_other: has the connection closed that another session keeps to the same file.
+        close_other: has the connection closed that another transactor keeps to the same file.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class SqliteSession(Session):
     def transact(
         self, work: Callable[[AnyConnection], T], *, repeatable: bool, erases: bool = False
     ) -> T:
-        """Run `work` in a transaction and commit it; see :meth:`Session.transact`."""
+        """Run `work` in a transaction and commit it; see :meth:`Transactor.transact`."""
         stored: bool | None = False
         driver: SqliteConnection | None = None
         try:
@@ -242,7 +242,7 @@ class SqliteSession(Session):
         return result
 
     def read(self, work: Callable[[AnyConnection], T]) -> T:
-        """Run `work`, which only reads; see :meth:`Session.read`."""
+        """Run `work`, which only reads; see :meth:`Transactor.read`."""
         if self._driver and self._file and self._file.is_another(self._identity):
             # No error is raised: a read acknowledges nothing. It goes to the file that has the
             # name now, which has the saves since it was put there.
@@ -273,7 +273,7 @@ class SqliteSession(Session):
             self.erase_from_log(wait=0)
 
     def erase_from_log(self, wait: float = _ERASING_WAIT) -> None:
-        """Empty SQLite's log; see :meth:`Session.erase_from_log`."""
+        """Empty SQLite's log; see :meth:`Transactor.erase_from_log`."""
         if not self.is_erasing:
             return
         self._erase_by = time.monotonic() + ERASING_EVERY

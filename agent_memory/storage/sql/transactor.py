@@ -26,8 +26,8 @@ _DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
 """Seconds before the second, third, … attempt, each multiplied by 0.5 to 1.5 at random."""
 
 
-class Session:
-    """Runs functions of a ``Connection`` on one engine; no session of SQLAlchemy's ORM.
+class Transactor:
+    """Runs functions of a ``Connection`` on one engine, in a transaction or without one.
 
     It is plain blocking code. For an async engine it runs inside a greenlet, where SQLAlchemy
     awaits what would block; so there is one implementation for all engines
