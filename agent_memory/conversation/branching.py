@@ -40,7 +40,8 @@ async def fork(
         return key
     target = attrs.evolve(key, session_id=fork_session_id)
     origin = {"session_id": key.session_id, "run_id": after_run_id, "token": new_id()}
-    # Always under the same id: of two forks into one session, at once, the other is refused.
+    # The id is always the same and the token is not: of two forks into one session at the same
+    # time, the store refuses the second one's note as a conflict.
     note = Note(FORK, origin, id="fork")
     taken = f"the fork's session {fork_session_id!r} is in use; give another fork_session_id"
     ids = target.user_id, target.session_id, target.agent_id

@@ -141,7 +141,7 @@ def _later_than(
 def _of_view(
     counter: TokenCounter, view: ChatView, records: Sequence[SummaryRecord]
 ) -> ContextSize:
-    """Estimate a view; believe reports that can have covered what it shows."""
+    """Estimate a view; use those reports that were made with what it shows in the context."""
     context = ContextSize(counter)
     since = records[-1].created_at if records else None
     for message in (*view.head, *view.summary, *view.tail):

@@ -353,7 +353,7 @@ class ConversationRun:
     # -------------------------------------------------------------------------------- saving
 
     async def save(self) -> None:
-        """Store what is pending and the run's account; may be called again for what is new.
+        """Store what is pending, and a note of what the run cost; may be called again.
 
         Raises:
             StorageError: it could not be stored; calling again is safe.

@@ -48,7 +48,7 @@ class ThreadCounts:
 
 @attrs.frozen(kw_only=True)
 class RunNote:
-    """The account of one save of a run.
+    """What a run notes in the log when it is saved: its cost, and how full the context was.
 
     Args:
         run_id: which run.

@@ -39,8 +39,8 @@ class Attempts:
     def is_busy(self) -> bool:
         """Whether a summarizer works on the chat, or is about to."""
         under_way = self.task is not None and self.task.is_live
-        # A plain function goes on in its thread when its time is over: another call beside it
-        # would pile up with each attempt.
+        # A plain function that timed out still runs in its thread. If it did not count as busy,
+        # each attempt would add a thread.
         return under_way or not all(call.done() for call in self.calls)
 
     def begin_call(self, call: SummarizerTask) -> None:
@@ -58,7 +58,7 @@ class Attempts:
         task.finish(error)
 
     def start_over(self) -> None:
-        """Forget what was waited for: the chat is another one now."""
+        """Forget the cooldown: the log is a new one, and its growth starts at zero."""
         self.cooldown = Cooldown()
 
 
@@ -136,7 +136,7 @@ class Buffer:
         return self.view.last >= self.acknowledged_to
 
     def reset(self) -> None:
-        """Drop the view: the log it was made from is another one now."""
+        """Drop the view: it was made from a log that is no longer the chat's."""
         self.view = None
         # In a chat that was deleted and purged positions start again at 1.
         self.acknowledged_to = 0
@@ -144,7 +144,7 @@ class Buffer:
         self.unsaved = None
         self.out_of_order.clear()
         self.generation += 1
-        # What a thread has to grow by is not forgotten because one of its runs reads again.
+        # The runs of a thread share one cooldown: it outlasts the reset of one run's view.
         if not self.shares_attempts:
             self.attempts.start_over()
 
@@ -261,7 +261,7 @@ class Buffers:
             excess = len(self._by_key) - self._most
             if excess <= 0:
                 return
-            # The newest was just added for a caller that has not begun to use it.
+            # Never the newest: it was added for a caller that has not begun to use it.
             newest = next(reversed(self._by_key.values()))
             idle = (b for b in self._by_key.values() if b.is_idle and b is not newest)
             for buffer in list(islice(idle, excess)):

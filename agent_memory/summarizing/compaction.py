@@ -155,7 +155,7 @@ class Snapshot:
 
     @cached_property
     def _before_tail(self) -> list[ConversationMessage]:
-        """The summary, with what has left the head put where it belongs."""
+        """The summary, with the messages demoted from the head inserted by position."""
         summary = list(self.summary)
         for message in self.demoted:
             summary.insert(_place(summary, message), message)
@@ -180,7 +180,7 @@ class Snapshot:
         return self.last_cut(1) > len(self._before_tail)
 
     def last_cut(self, keep_at_least: int) -> int:
-        """Return where in the history what is kept begins at the latest.
+        """Return the last index of the history at which the kept part may begin.
 
         Args:
             keep_at_least: how many of the newest messages stay, widened to whole groups.
@@ -189,7 +189,10 @@ class Snapshot:
 
     @cached_property
     def cuts(self) -> list[int]:
-        """Where in the history what is kept may begin, rising; what comes first is the tail."""
+        """The indexes of the history at which the kept part may begin, rising.
+
+        The first one is the beginning of the tail: all of it is kept.
+        """
         return sorted({self._in_history(group.start) for group in self._groups})
 
     def _in_history(self, index: int) -> int:
@@ -310,7 +313,7 @@ class Snapshot:
     def _keep_questions(
         self, summary: list[ConversationMessage], cut: int, work: range | None
     ) -> None:
-        """Put questions that are worked on into the summary if the cut drops them."""
+        """Insert open questions, and the one that is worked on, if the cut would drop them."""
         verbatim, before = self._verbatim
         # A question that is partly kept after the cut is one of the two, and needs nothing here.
         for question in turns.unanswered_questions(verbatim)[-_QUESTIONS:]:
@@ -380,7 +383,7 @@ class Snapshot:
         messages: Sequence[ConversationMessage],
         cut: int,
     ) -> None:
-        """Put messages into the summary, each where it belongs, that the cut would drop."""
+        """Insert into the summary, by position, those messages that the cut would drop."""
         shown = {message.id for message in (*summary, *self.tail[cut:])}
         shown.update(self.tail[index].id for index in self._withheld)
         for message in messages:

@@ -67,7 +67,7 @@ class Compactor:
         self._buffers = buffers
         self._options = options
         self._drafter = Drafter(summarizer, options, counter)
-        # Without a limit of tokens an object decides itself when a conversation is long.
+        # Without `trigger_tokens`, a summarizer object decides itself when a conversation is long.
         self._decides = isinstance(summarizer, SummarizerObject)
 
     # ------------------------------------------------------------------ when: by a chat's view
@@ -185,7 +185,7 @@ class Compactor:
     def _may_cut(
         self, snapshot: Snapshot, view: ChatView, reason: str, context: RunContext
     ) -> bool:
-        """Whether something before the run, or of one that is long, may be summarized."""
+        """Whether something before the run may be summarized, or a part of a run that is long."""
         if not self._drafter.is_worth_it(view, reason):
             return False
         own = snapshot.given_after(context.run.start)
@@ -258,7 +258,7 @@ class Compactor:
     def _start_cooldown(
         self, buffer: Buffer, record: SummaryRecord, context: RunContext | None
     ) -> None:
-        """Note how much has to come until the next summary; warn if the view is long even so."""
+        """Note how much must come before the next summary; warn if the view is still over."""
         with self._buffers.lock:
             view, attempts, options = buffer.view, buffer.attempts, self._options
             attempts.record_id = record.id
@@ -390,10 +390,10 @@ class Compactor:
     async def _adopt(
         self, buffer: Buffer, generation: int, record: SummaryRecord
     ) -> SummaryRecord | None:
-        """Take over the record that won; None if there is none that fits the log."""
+        """Show the record that another worker stored first; None if none fits the log."""
         newest = await self._loader.newest_record(buffer.key)
         if newest is None and record.replaces is not None and await self._has_none(buffer):
-            # Another worker forgot the summaries, to have the view made from the raw log.
+            # Another worker called rebuild(): the view is to be made from the raw log.
             with self._buffers.lock:
                 if buffer.generation == generation:
                     buffer.reset()

@@ -32,7 +32,7 @@ from agent_memory.tokens import TokenCounter
 
 _log = logging.getLogger(__name__)
 
-_HEADING: Final = 64  # tokens; what a summary may take beside what it says
+_HEADING: Final = 64  # tokens of a summary's frame; see _loss
 
 
 @attrs.frozen(kw_only=True)
@@ -183,11 +183,11 @@ class Drafter:
         max_messages: int | None = self._options.trigger_messages
         max_tokens = self._options.trigger_tokens
         if run is not None:
-            # In a conversation tokens alone matter, where their limit is known.
+            # In a conversation with a token limit, the number of messages does not matter.
             fixed = max(0, (request.context_tokens or 0) - sums[-1])
             divided = max_tokens is None and self.divides(snapshot, run, request.context_tokens)
             max_messages = max_messages if divided else None
-            # The system prompt and the tools take their part whatever is summarized.
+            # The system prompt and the tools take up room that no summary frees.
             max_tokens = None if max_tokens is None else max(0, max_tokens - fixed)
         return KeepBounds(
             cuts=cuts,
@@ -283,7 +283,7 @@ class Drafter:
     # ----------------------------------------------------------------- what the answer means
 
     def _understand(self, request: Request, answer: _Answer) -> Draft | str:
-        """Return what an answer makes of the view: the one reading of it, with runs or without."""
+        """Return the draft that an answer stands for; storages and runs share this reading."""
         view, snapshot, run = request.view, request.snapshot, request.run
         keep = self._kept_at_least(request, answer)
         if keep is None:
@@ -392,11 +392,12 @@ def _spent(error: BaseException | None) -> Usage | None:
 
 
 def _loss(record: SummaryRecord, reason: str) -> str | None:
-    """Why a summary is not worth having; None if it shortens the view and costs no tokens."""
+    """Why a summary is not installed; None if it shortens the view and adds no tokens to it."""
     messages = record.messages_after - record.messages_before
     tokens = record.tokens_after - record.tokens_before
     if messages < 0:
-        tokens -= _HEADING  # a chat of single words is summarized, too
+        # In a chat of very short messages the summary's frame alone may outweigh them.
+        tokens -= _HEADING
     if messages < 0 < tokens:
         return "more_tokens"
     shorter = {"trigger_at": messages < 0, "trigger_tokens": tokens < 0}

@@ -51,7 +51,7 @@ class ViewLoader:
     async def peek(self, key: ChatKey, peek: Peek) -> ChatView | None:
         """Read the end of a chat; return the view of its whole log, None when it has more entries.
 
-        What is shown may begin in the middle: where everything before was retracted.
+        The view may begin after the newest note that retracts everything before it.
         """
         log = peek.log = await self._read(key, last=peek.most)
         entries = since_cleared(log.entries)
@@ -65,14 +65,14 @@ class ViewLoader:
 
         Args:
             buffer: holds the view.
-            check: ask the log even if nothing is known to be missing, for other writers' sake.
+            check: read the log even if nothing is known to be missing: others may have written.
             peek: what has been seen of the chat just now, to spare another read.
         """
         while True:
             view = buffer.view
             if view is None:
                 mine = await self._load(buffer, peek)
-                # Another's load may have begun before what this caller has to see was stored.
+                # Another caller's load may have read before what this one must show was stored.
                 check, peek = check and not mine, None
                 continue
             if (buffer.is_current and not check) or await self._catch_up(buffer, view):
@@ -95,7 +95,7 @@ class ViewLoader:
         with self._lock:
             if buffer.view is not view:
                 return False
-            # More than that is loaded again, in a thread.
+            # A longer log is loaded from scratch, which is done in a thread.
             same = (
                 len(log.entries) <= _MOST_AT_ONCE
                 and log.floor == view.floor
@@ -137,7 +137,7 @@ class ViewLoader:
                 if buffer.generation == generation and buffer.loading is mine:
                     buffer.view = view
                     buffer.take_out_of_order(view)
-                    # Nothing was saved since: what it does not reach is gone from the log.
+                    # No save of ours came during the read: what it did not find is not in the log.
                     if buffer.acknowledged_to == acknowledged:
                         buffer.acknowledged_to = min(acknowledged, view.last)
         finally:

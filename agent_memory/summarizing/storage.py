@@ -44,24 +44,25 @@ class SummarizingChatStorage(WrapperChatStorage):
     summarizer made of the older ones, and the newest ones raw. Everything else is raw. Under a
     ``max_history_size`` the newest exchange is always whole, even if it alone is larger; then come
     the head, the summary and older exchanges, each as far as there is room. A chat
-    is activated by the first fetch that finds it longer than the trigger; until then nothing is
-    held of it. From then on a save that exceeds the trigger has it summarized, and so does,
-    behind it, a fetch that finds that others' saves exceed it. The message is stored before
-    anything else happens, and whatever the summarizer does, the save succeeds.
+    becomes active at the first fetch that finds it longer than the trigger; before that, nothing
+    of it is held in memory. From then on a save that exceeds the trigger has it summarized, and
+    waits for that unless `background` is set. A fetch that finds other writers' saves over the
+    trigger starts a summary and does not wait. The message is stored before anything else
+    happens, and whatever the summarizer does, the save succeeds.
 
     Leading system messages and pinned exchanges are not counted by the trigger and not given to
-    the summarizer. The newest exchange stays in the view even if the summarizer returns a
-    summary alone, and so does an unanswered question, and that of a turn which is divided
-    between its tool calls. No wish of a summarizer to keep more stops a summary that is due; a
-    view that stays over its trigger is warned of. A turn that saves each result with the next
+    the summarizer. The newest exchange stays in the view even if the summarizer returns only
+    a summary. So do an unanswered question, and the question of a turn that is cut between its
+    tool calls. A summarizer that keeps too much does not stop the next summary; a view that
+    stays over its trigger is logged as a warning. A turn that saves each result with the next
     call, so that an exchange is always open, exceeds the trigger by a quarter at most.
 
-    With `trigger_tokens` the view has at most about twice as many tokens, beside what must stay
-    and the newest save, with a summarizer that halves its input: what a summary leaves may grow
-    by a quarter of the limit where it has no headroom, before the next one is made.
+    With `trigger_tokens`, and a summarizer that halves its input, the view has at most about twice
+    that many tokens, not counting what must stay and the newest save: a summary that leaves the
+    view near the limit is followed by the next one after a quarter of the limit has come.
 
     Args:
-        storage: any store; the truth.
+        storage: any store; it holds every message.
         summarizer: an async or plain function ``(history, keep_last) -> list``: what stands for
             the older messages, then the newest ones as given; or an object with
             ``summarize(messages, context_tokens) -> SummaryResult | None``. A plain one runs
@@ -122,7 +123,8 @@ class SummarizingChatStorage(WrapperChatStorage):
             summaries_at_once=options.max_concurrent_summaries,
         )
         counter = guarded(options.token_counter)
-        # The inner store is read, not this one: while this one closes, summaries under way end.
+        # The inner store is read, not this one: summaries under way still read while this one
+        # closes.
         self._loader = ViewLoader(
             storage,
             self._buffers.lock,
@@ -213,7 +215,8 @@ class SummarizingChatStorage(WrapperChatStorage):
             await self._first_attempt(buffer)
             view = await self._loader.current(buffer, check=False)
         elif view.last > known and self._compactor.is_due(buffer):
-            # What others save, no save of ours has summarized. This fetch does not wait for it.
+            # Other processes saved this, so no save here has started a summary. This fetch starts
+            # one and does not wait for it.
             view = await self._loader.adopt_newer(buffer, view)
             self._compactor.start_if_due(buffer)
         return await self._shown(view, limit)
@@ -225,7 +228,7 @@ class SummarizingChatStorage(WrapperChatStorage):
             if peeked is not None and self._is_short(peeked):
                 return await self._shown(peeked, limit)
             buffer, is_new = self._buffers.get_or_add(key)
-            # A buffer that another fetch added during the read may show less than was read here.
+            # A buffer that another fetch added during the read may show less than this read saw.
             check = self._is_shared and not is_new
             view = await self._loader.current(buffer, check=check, peek=peek)
         if view.record_id is None and self._is_short(view):
