@@ -53,7 +53,7 @@ async def spoil(kind, storage, directory):
         async def damage(backend):
             await backend.table.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
 
-        await storage._in_loop(damage(storage._open_backend))
+        await storage._in_loop(damage(storage._open_components))
 
 
 async def test_c110_a_damaged_record_is_replaced_so_that_a_restart_asks_no_model(stores, caplog):

@@ -48,8 +48,8 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Backend:
-    """A store's parts around one client.
+class Components:
+    """What an open store consists of, around one client.
 
     They do not refer to the store, so that a forgotten one can be collected.
 
@@ -143,7 +143,7 @@ class DynamoDbChatStorage(ChatStorage):
 
     _has_threads = True
     _loop: BackgroundLoop | CallersLoop | None = None
-    _backend: Backend | None = None
+    _components: Components | None = None
 
     def __init__(
         self,
@@ -197,12 +197,12 @@ class DynamoDbChatStorage(ChatStorage):
         else:
             self._loop = CallersLoop(_ANOTHER_LOOP)
         try:
-            self._backend = await self._in_loop(self._connected())
+            self._components = await self._in_loop(self._connected())
         except BaseException:
             await self._close()
             raise
 
-    async def _connected(self) -> Backend:
+    async def _connected(self) -> Components:
         client = self._client
         if client is None:
             with sdk_errors_of(self._table):
@@ -212,7 +212,7 @@ class DynamoDbChatStorage(ChatStorage):
         table = TableClient(client, self._table, self._timeout)
         if self._create_table:
             await make_table(table, None if self._ttl is None else self._ttl_attribute)
-        return Backend(
+        return Components(
             table,
             asyncio.get_running_loop(),
             _milliseconds(self._clock),
@@ -221,18 +221,18 @@ class DynamoDbChatStorage(ChatStorage):
         )
 
     async def _close(self) -> None:
-        loop, backend, self._backend = self._loop, self._backend, None
+        loop, components, self._components = self._loop, self._components, None
         if isinstance(loop, BackgroundLoop):
             try:
-                if backend is not None:
+                if components is not None:
                     # A purge under way takes turns in the queue: it ends before that closes.
                     await result_of(loop.submit(_all_others_done()))
-                    await result_of(backend.saves.close())
+                    await result_of(components.saves.close())
             finally:
                 await result_of(loop.drain_and_stop(self._exits.aclose))
                 loop.stop()
-        elif backend is not None:
-            backend.saves.close()  # what waits is still committed, by tasks of the caller's loop
+        elif components is not None:
+            components.saves.close()  # what waits is still committed, in the caller's loop
 
     def __del__(self) -> None:
         loop = self._loop
@@ -256,10 +256,10 @@ class DynamoDbChatStorage(ChatStorage):
         return await self._loop.run(work)
 
     @property
-    def _open_backend(self) -> Backend:
-        if self._backend is None:  # hooks are called after _ready(): it has been closed since
+    def _open_components(self) -> Components:
+        if self._components is None:  # hooks are called after _ready(): it has been closed since
             raise StorageClosedError("DynamoDbChatStorage is closed")
-        return self._backend
+        return self._components
 
     # ---------------------------------------------------------------------------------- hooks
 
@@ -273,27 +273,27 @@ class DynamoDbChatStorage(ChatStorage):
         if isinstance(self._loop, CallersLoop):  # a save waits in a queue, not in the loop
             self._loop.check()
         texts = [encode_entry(entry) for entry in entries]
-        saves = self._open_backend.saves
+        saves = self._open_components.saves
         return await saves.save(key, entries, texts, sum(map(len, texts)))
 
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
     ) -> LogSlice:
         found = await self._in_loop(
-            self._open_backend.reader.read(key, after=after, first=first, last=last)
+            self._open_components.reader.read(key, after=after, first=first, last=last)
         )
         return await decode(found.decode, found.requested.count)
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
-        found = await self._in_loop(self._open_backend.reader.read_session(user_id, session_id))
+        found = await self._in_loop(self._open_components.reader.read_session(user_id, session_id))
         count = sum(raw.requested.count for raw in found.values())
         return await decode(lambda: {key: raw.decode() for key, raw in found.items()}, count)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
-        return await self._in_loop(self._open_backend.remover.forget(key, keep))
+        return await self._in_loop(self._open_components.remover.forget(key, keep))
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
-        lister = self._open_backend.lister
+        lister = self._open_components.lister
         users = [user_id] if user_id is not None else await self._in_loop(lister.users())
         for user in users:
             previous, is_done = None, False
@@ -306,7 +306,7 @@ class DynamoDbChatStorage(ChatStorage):
 
     async def _purge(self, older_than: timedelta) -> int:
         age = int(older_than / timedelta(milliseconds=1))
-        return await self._in_loop(self._open_backend.remover.purge(age))
+        return await self._in_loop(self._open_components.remover.purge(age))
 
     # ------------------------------------------------------------------------------ summaries
 
@@ -316,15 +316,17 @@ class DynamoDbChatStorage(ChatStorage):
 
     async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
         await self._ready()
-        return await self._in_loop(self._open_backend.records.put(key, record, replaces))
+        return await self._in_loop(self._open_components.records.put(key, record, replaces))
 
     async def _records(self, key: ChatKey, *, newest_only: bool) -> Found:
         await self._ready()
-        return await self._in_loop(self._open_backend.records.read(key, newest_only=newest_only))
+        return await self._in_loop(
+            self._open_components.records.read(key, newest_only=newest_only)
+        )
 
     async def _drop_records(self, key: ChatKey) -> int:
         await self._ready()
-        return await self._in_loop(self._open_backend.records.drop(key))
+        return await self._in_loop(self._open_components.records.drop(key))
 
 
 def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:

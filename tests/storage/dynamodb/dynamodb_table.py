@@ -37,7 +37,7 @@ async def table_items(storage):
     async def scan(backend):
         return await backend.table.scan(only=()).all()
 
-    return await storage._in_loop(scan(storage._open_backend))
+    return await storage._in_loop(scan(storage._open_components))
 
 
 async def items_of(storage, kind):
@@ -51,4 +51,4 @@ async def remove(storage, items):
     async def delete(backend):
         await backend.table.delete_all(items)
 
-    await storage._in_loop(delete(storage._open_backend))
+    await storage._in_loop(delete(storage._open_components))

@@ -347,7 +347,7 @@ async def test_purge_removes_parts_that_no_item_shows(make, clock):
     async def put(backend):
         await backend.table.put_all([stray])
 
-    await storage._in_loop(put(storage._open_backend))
+    await storage._in_loop(put(storage._open_components))
     assert await storage.fetch_chat(*IDS) == [message]
     await storage.purge(timedelta(0))
     assert stray in await items_of(storage, b"p")
@@ -379,7 +379,7 @@ async def test_a_writer_that_froze_in_the_middle_of_a_save_takes_it_back(make, c
     await storage.save_chat_message(*IDS, user("0"))
     for number in range(1, 4):
         await other.save_chat_message(*IDS, user(str(number)))
-    writer = storage._backend.writer
+    writer = storage._components.writer
     put_with_body = type(writer).put_with_body
 
     async def frozen(self, *arguments, **options):
@@ -457,7 +457,7 @@ async def test_a_newer_layout_is_refused(storage):
         (item,) = await backend.table.scan(only=()).all()
         await backend.table.put_all([{**item, "v": {"N": "2"}}])
 
-    await storage._in_loop(spoil(storage._open_backend))
+    await storage._in_loop(spoil(storage._open_components))
     with pytest.raises(CorruptedRecordError, match="upgrade"):
         await storage.fetch_chat(*IDS)
 

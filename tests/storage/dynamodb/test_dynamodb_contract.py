@@ -35,7 +35,7 @@ class OnDynamoDb(ChatStorageTests):
             spoiled = backend.writer.attributes(key, item) | {"text": {"S": "\n".join(lines)}}
             await backend.table.put_all([spoiled], key)
 
-        await storage._in_loop(spoil(storage._open_backend))
+        await storage._in_loop(spoil(storage._open_components))
 
 
 class TestDynamoDb(OnDynamoDb):

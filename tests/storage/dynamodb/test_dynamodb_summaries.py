@@ -165,7 +165,7 @@ async def test_c61_a_damaged_record_is_reported(storage):
     async def spoil(backend):
         await backend.table.put_all([{**part, "zip": {"B": b"damaged"}} for part in parts])
 
-    await storage._in_loop(spoil(storage._open_backend))
+    await storage._in_loop(spoil(storage._open_components))
     with pytest.raises(CorruptedRecordError, match="summary record"):
         await storage.summaries().load_summary(KEY)
     assert await storage.summaries().list_summaries(KEY) == []

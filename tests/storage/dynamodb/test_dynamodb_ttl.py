@@ -134,7 +134,7 @@ async def test_creating_the_table_turns_ttl_on(storage, dynamodb_endpoint):
     async def described(backend):
         return await backend.table.request("describe_time_to_live", TableName=backend.table.name)
 
-    state = (await storage._in_loop(described(storage._open_backend)))["TimeToLiveDescription"]
+    state = (await storage._in_loop(described(storage._open_components)))["TimeToLiveDescription"]
     if state["TimeToLiveStatus"] == "DISABLED":
         pytest.skip("this emulator has no TTL")
     assert state["AttributeName"] == "expires_at"
@@ -189,10 +189,10 @@ async def test_an_anchor_is_never_lowered(storage, make, clock):
     async def raise_anchor(backend):
         await backend.table.put_all([{**anchor, "reserved": {"N": "5000"}}])
 
-    await storage._in_loop(raise_anchor(storage._open_backend))
+    await storage._in_loop(raise_anchor(storage._open_components))
     other = make(clock=clock, ttl_seconds=DAY)
     await other._ready()
-    backend = other._backend
+    backend = other._components
     await other._in_loop(lowered(backend))
     clock.advance(days=2)
     await remove(storage, [i for i in await table_items(storage) if "expires_at" in i])
