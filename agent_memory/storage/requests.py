@@ -163,7 +163,7 @@ def check_scope_ids(user_id: object, session_id: object) -> None:
 
 
 def check_session(user_id: object, session_id: object) -> None:
-    """Check the ids that name one session: None would reach everybody's.
+    """Check the ids that name one session: None would select those of all users.
 
     Raises:
         InvalidRequestError: one is invalid.

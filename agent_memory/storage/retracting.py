@@ -95,8 +95,8 @@ class _Search:
     def retraction_of(self, message: ConversationMessage, last: int) -> Retraction:
         """Return what retracts the message found, in a log that ends at position `last`.
 
-        Who passes over what is hidden will not see the notes there: what they retract of the
-        messages before is said again.
+        A later search skips the entries that this note hides, with the notes among them. So the
+        note repeats the ids that those retract and that were not met in the search.
         """
         return Retraction(
             frozenset({message.id, *self.gone}), hidden=(message.position or 0, last)

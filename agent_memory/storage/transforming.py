@@ -78,7 +78,7 @@ class TransformingChatStorage(WrapperChatStorage):
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
         changed = [entry for given in entries if (entry := await self._saved(given)) is not None]
-        if not changed:  # every message was dropped; whoever asks still learns the floor
+        if not changed:  # every message was dropped; the caller still gets the floor
             return LogSlice([], (await super()._read(key, last=1)).floor)
         try:
             stored = await super()._append(key, changed)

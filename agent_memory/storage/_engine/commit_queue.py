@@ -47,7 +47,7 @@ class Call:
 
 
 class FutureHandoff(Future[T]):
-    """Stands in for a :class:`Handoff` where a thread waits, or nobody."""
+    """Takes the place of a :class:`Handoff` for a caller outside any event loop."""
 
     @property
     def is_answered(self) -> bool:

@@ -6,8 +6,8 @@ ends together (a group of saves that share a commit) wakes each loop once, becau
 ``loop.call_soon_threadsafe`` costs a system call each time.
 
 A save must never be abandoned half-way: when ``CancelledError`` leaves it, the append is in
-the log or never will be. ``asyncio.shield`` alone does not do that: the caller leaves while
-the work goes on, and a second cancellation arrives before anybody waits for it.
+the log or never will be. ``asyncio.shield`` alone does not do that: the cancelled caller leaves
+while the work goes on, and where it catches the cancellation to wait, a second one interrupts it.
 """
 
 # answer_all gives the outcomes of many hand-offs at once: the two are one mechanism.
@@ -249,7 +249,7 @@ class LoopWaker:
             if self._scheduled:
                 return
             self._scheduled = True
-        with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and its tasks are gone
             loop.call_soon_threadsafe(self._call_all, loop)
 
     def _call_all(self, loop: asyncio.AbstractEventLoop) -> None:

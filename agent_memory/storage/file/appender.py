@@ -227,7 +227,7 @@ class Appender:
         if has_written:
             sync_or_undo(file, state.end, self.durability)
         elif not state.is_durable:
-            # Known repeats alone: whoever wrote them may have crashed before its fsync.
+            # Only known repeats: the process that wrote them may have crashed before its fsync.
             sync_file(file.fileno(), self.durability)
         if not state.is_durable:
             self._sync_names(paths)

@@ -203,7 +203,7 @@ class ChatLog:
             _check_owner(self.header, path, key)
             self.floor, self.start = self.header.floor, len(line) + 1
             return
-        reason = "the first line does not say whose chat this is"
+        reason = "the first line does not say which chat this is"
         self.damaged_header = DamagedBytes(0, len(line), reason)
         # If its newline was lost, it holds the first entries too.
         is_header_alone = positions_in(line, 0, key.agent_id) is None

@@ -235,7 +235,7 @@ def _agent_of(path: Path) -> str | None:
     header = read_header_at(path)
     if header is not None and name_of(header.key.agent_id) == name:
         return header.key.agent_id
-    logger.warning("%s is left out of the list: nothing tells whose chat it is", path)
+    logger.warning("%s is left out of the list: nothing says which chat it is", path)
     return None
 
 
@@ -270,7 +270,7 @@ def find_strays(root: Path) -> list[tuple[str, str]]:
     ]
     known = {paths_of(root, key).log for key in every_key(root)}
     found += [
-        (path, "neither its name nor its first line tells whose it is")
+        (path, "neither its name nor its first line says which chat it is")
         for path in map(str, files)
         if path not in known and not any(map(path.startswith, links))
     ]

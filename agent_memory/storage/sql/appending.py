@@ -212,7 +212,7 @@ def _readable(key: ChatKey, entry: Entry) -> Entry:
     location = entry.data["location"]
     raise CorruptedRecordError(
         f"what the chat of {key} holds under an id given cannot be read, so that it cannot be "
-        f"told whether it is the same message; see {location}. Nothing was stored",
+        f"compared with the message given; see {location}. Nothing was stored",
         key=key,
         location=location,
     )

@@ -205,7 +205,7 @@ def is_ready(connection: Connection, tables: Tables) -> bool:
     """
     _check_encoding(connection)
     if not _is_there(connection, tables) or _stored_version(connection, tables) is None:
-        return False  # an empty one is being made by somebody else at this moment
+        return False  # it is empty: another process is making the tables at this moment
     version = read_version(connection, tables)
     if version < LAYOUT_VERSION:
         raise StorageError(

@@ -39,7 +39,7 @@ _OTHER_WAIT: Final = 0.5  # seconds, for another thread to close its connection
 _ERASING_WAIT: Final = 0.25
 """Seconds that a delete waits for readers, so that its text is gone from the log as well."""
 ERASING_EVERY: Final = 1.0
-"""Seconds between attempts to empty SQLite's log of erased text, while somebody reads it."""
+"""Seconds between attempts to empty SQLite's log of erased text, while readers use it."""
 
 
 class DatabaseFile:

@@ -57,9 +57,9 @@ class SqlChatStorage(ChatStorage):
 
     A SQLite file is made for its owner alone (0600), with its -wal and -shm. While it is open it
     is watched: a save into a file that was deleted or replaced raises ``StorageUnavailableError``,
-    and the next call uses what is there then. What is deleted or trimmed is overwritten and its
-    log emptied in the same call, or as soon as nobody reads any more. With a caller's ``Engine``
-    none of this is done.
+    and the next call uses what is there then. What is deleted or trimmed is overwritten, and its
+    log emptied, in the same call, or once the readers at that time have ended. With a caller's
+    ``Engine`` none of this is done.
 
     Args:
         url_or_engine: a URL such as ``sqlite:///chats.db``, ``sqlite://`` (in memory),

@@ -87,7 +87,8 @@ class Transactor:
     def erase_from_log(self, wait: float = 0.25) -> None:
         """Empty SQLite's log, if it holds pages as they were before text was erased.
 
-        It cannot be done while somebody reads what the log holds; then it is still due.
+        While a reader uses what the log holds it cannot be done, and stays due
+        (https://www.sqlite.org/pragma.html#pragma_wal_checkpoint).
 
         Args:
             wait: seconds to wait for readers.

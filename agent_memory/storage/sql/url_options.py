@@ -140,7 +140,7 @@ def _postgresql_mode(options: Options) -> str | None:
     _one_of("channel_binding", binding, ("disable", "prefer", "require"))
     if binding != "require":
         return mode
-    # asyncpg has no channel binding. It protects from somebody in the middle; so does the
+    # asyncpg has no channel binding, which protects against a man in the middle. So does the
     # server's certificate, if it is verified.
     if mode == "disable":
         raise InvalidRequestError("channel_binding=require needs TLS: remove sslmode=disable")

@@ -138,7 +138,7 @@ def _slashes(path: str) -> InvalidRequestError:
 
 
 def _check_sqlite(url: URL) -> None:
-    """Refuse what would be a database in memory, or nothing, by a slip."""
+    """Refuse URLs that name a database in memory, or none, by mistake."""
     if url.get_backend_name() != "sqlite":
         return
     if url.host is not None:

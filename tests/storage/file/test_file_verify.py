@@ -51,7 +51,7 @@ async def test_verify_tells_of_every_kind_of_damage(tmp_path):
     assert "position 1 follows 1" in told["order"]
     assert "upgrade" in told["newer"]
     assert "trim that never ended" in told["trim"]
-    assert "tells whose it is" in told[None]
+    assert "says which chat it is" in told[None]
 
 
 async def test_verify_looks_where_it_is_asked_to(tmp_path):
