@@ -528,6 +528,62 @@ async def test_what_a_thread_keeps_is_closed_at_its_end(backend):
     assert names == ["test-commit", "test-commit"]
 
 
+def interrupted_with_one_behind(group):
+    """Post a call that ends its thread, and one behind it; return their futures.
+
+    Futures, because a save that is never answered cannot be given up by its test either.
+    """
+    may_end = threading.Event()
+
+    def ends():
+        assert may_end.wait(20)
+        raise SystemExit
+
+    futures = group.post(ends), group.post(lambda: 7)
+    may_end.set()
+    return futures
+
+
+def end(group):
+    """Close a queue, and wait for its threads: what killed one is reported when it ends."""
+    group.close().result(20)
+    for thread in threading.enumerate():
+        if thread.name == "test-commit":
+            thread.join(20)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_killed_thread_is_replaced(backend):
+    """What waits behind it is done by another one."""
+    group = ThreadGroupCommit(backend.commit, name="test-commit", by="store")
+    ended, behind = interrupted_with_one_behind(group)
+    with pytest.raises(StorageUnavailableError):
+        ended.result(20)
+    assert behind.result(20) == 7
+    end(group)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_killed_thread_that_cannot_be_replaced_leaves_nobody_waiting(backend, monkeypatch):
+    """They are told that nothing was done."""
+    group = ThreadGroupCommit(backend.commit, name="test-commit", by="store")
+    real = threading.Thread.start
+    started = []
+
+    def only_once(self):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", only_once)
+    ended, behind = interrupted_with_one_behind(group)
+    for future in (ended, behind):
+        with pytest.raises(StorageUnavailableError):
+            future.result(20)
+    end(group)
+
+
 async def test_idle_work_is_done_while_nothing_waits(backend):
     """And again after the time that it asks for."""
     done = [Future() for _ in range(3)]
