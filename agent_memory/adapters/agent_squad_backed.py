@@ -48,7 +48,7 @@ class AgentSquadBackedStorage(ChatStorage):
     - Nothing can be deleted or trimmed: these calls raise ``StorageError``. Notes are refused.
     - Chats are found by the agents given, those used through this object, and those that their
       ``fetch_all_chats`` names; a listing without a session finds those used alone.
-    - There is no place for summary records: after a restart a summary is made anew.
+    - There is no place for summary records: after a restart chats are summarized again.
 
     Args:
         storage: theirs; whoever made it closes it.

@@ -42,7 +42,7 @@ def identity_of(dump: Mapping[str, Any]) -> str:
     """The id of a dumped message: the same whenever, and wherever, it is asked for.
 
     Its run, when it was made, and what it says. System prompts do not count (a dynamic one is
-    evaluated anew in each run), nor what Pydantic AI fills in later.
+    evaluated again in each run), nor what Pydantic AI fills in later.
     """
     metadata: dict[str, Any] = dump.get("metadata") or {}
     marked = metadata.get(MARK)

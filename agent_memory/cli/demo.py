@@ -277,7 +277,7 @@ class _DemoRun:
             for line in (
                 f"OK  All {count:,} messages came back equal.",
                 f"OK  None of {count:,} views split a tool exchange.",
-                "OK  The views came back equal; no summary was made anew.",
+                "OK  The views came back equal, and nothing was summarized again.",
             ):
                 out.print(Text(line, style="green"))
 

@@ -20,8 +20,8 @@ PartKind: TypeAlias = Literal["text", "call", "result", "reasoning", "media", "o
 Block: TypeAlias = dict[str, Any]
 
 
-# Not frozen, although nothing changes a part: every reading makes all parts of all messages
-# anew, and setting the fields of a frozen class takes three times as long.
+# Not frozen, although nothing changes a part: each read creates the parts of all messages
+# again, and setting the fields of a frozen class takes three times as long.
 @attrs.define
 class Part:
     """One piece of a message, whichever provider's format it is written in.
