@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from agent_memory.log import SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import SummaryRecord
 
 __all__ = ["ExplainedMessage", "Explanation", "Standing"]
 

@@ -1,4 +1,4 @@
-"""The names of :mod:`agent_memory.log` under the module's earlier name."""
+"""The names of :mod:`agent_memory.log` under an earlier name, for programs that use it."""
 
 from agent_memory.log import (
     ChatInfo,

@@ -10,8 +10,8 @@ from agent_memory.audit.chunks import Chunk
 from agent_memory.audit.findings import Finding, is_unreadable
 from agent_memory.audit.log_pages import pages
 from agent_memory.audit.summary_copy import without_hint
+from agent_memory.log import ChatInfo, Entry, SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 
 

@@ -21,8 +21,8 @@ from agent_memory.errors import (
     MessageTooLargeError,
     StorageConflictError,
 )
+from agent_memory.log import Entry, LogSlice, Note, same_payload
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, Note, same_payload
 from agent_memory.storage.base import ChatStorage
 
 # Stores commit the saves of several chats together: one after the other, each short chat would

@@ -10,9 +10,9 @@ from typing import Final
 import attrs
 
 from agent_memory.audit.log_pages import ids_of, pages
+from agent_memory.log import ChatInfo, Entry, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import text_of
-from agent_memory.records import ChatInfo, Entry, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import encode_entry
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter

@@ -14,8 +14,8 @@ import attrs
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import PAGE, PAGE_BYTES
 from agent_memory.errors import InvalidRequestError
+from agent_memory.log import Entry, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Entry, SummaryRecord
 
 BY_PLACE: Final = "imported-"
 """Prefix of ids made for messages without one; the rest is the place in the conversation."""

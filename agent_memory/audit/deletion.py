@@ -11,7 +11,7 @@ import attrs
 
 from agent_memory.audit.selection import Scope
 from agent_memory.errors import InvalidRequestError
-from agent_memory.records import ChatInfo
+from agent_memory.log import ChatInfo
 from agent_memory.storage.base import ChatStorage
 
 _AGE: Final = re.compile(r"(\d{1,6}) ?(m|h|d|w)")

@@ -17,10 +17,10 @@ from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note
 from agent_memory.audit.selection import WHOLE, Scope, Selection
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.exchanges import facts_of
+from agent_memory.log import ChatInfo, Entry, Note
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, convert, parts
 from agent_memory.providers.part import to_json
-from agent_memory.records import ChatInfo, Entry, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import parse
 from agent_memory.storage.merging import merge_streams

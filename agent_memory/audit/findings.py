@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from agent_memory.errors import AgentMemoryError
+from agent_memory.log import Entry, Note
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note
 
 
 class BadRecordError(AgentMemoryError):

@@ -28,6 +28,7 @@ from agent_memory.audit.selection import WHOLE, Selection
 from agent_memory.content import freeze
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.keys import chat_key, check_id
+from agent_memory.log import ChatInfo, Entry, Note, SummaryRecord
 from agent_memory.messages import (
     ROLES,
     ChatKey,
@@ -37,7 +38,6 @@ from agent_memory.messages import (
     utc_timestamp,
 )
 from agent_memory.providers.part import as_list
-from agent_memory.records import ChatInfo, Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import decode_record, encode_entry, encode_record, parse
 

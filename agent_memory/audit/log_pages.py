@@ -12,10 +12,10 @@ import attrs
 
 from agent_memory.audit.escaping import one_line
 from agent_memory.audit.findings import finding_of, is_unreadable
+from agent_memory.log import ChatInfo, Entry, LogSlice, Note
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Part
 from agent_memory.providers.part import to_json
-from agent_memory.records import ChatInfo, Entry, LogSlice, Note
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import encode_entry
 

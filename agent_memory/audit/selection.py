@@ -10,9 +10,9 @@ import attrs
 
 from agent_memory.audit.log_pages import Hole, LogItem, note_text, part_text, peeked
 from agent_memory.errors import InvalidRequestError
+from agent_memory.log import ChatInfo, Note
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
-from agent_memory.records import ChatInfo, Note
 from agent_memory.storage.base import ChatStorage
 
 

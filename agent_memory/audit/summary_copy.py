@@ -7,9 +7,8 @@ from typing import Final
 
 import attrs
 
-from agent_memory.log import RETRACTED
+from agent_memory.log import RETRACTED, Entry, Note, SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 
 # In a retraction's data: a range of positions in which everything is hidden. Readers skip the

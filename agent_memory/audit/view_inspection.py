@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 
 from agent_memory.explaining import ExplainedMessage, Explanation, Standing
+from agent_memory.log import SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
-from agent_memory.records import SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing import SummarizingChatStorage
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter

@@ -40,8 +40,8 @@ from agent_memory.cli.stores import (
     run_async,
     say,
 )
+from agent_memory.log import ChatInfo
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import ChatInfo
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.merging import merge_chats, merge_streams
 from agent_memory.tokens import HeuristicTokenCounter

@@ -25,10 +25,10 @@ from rich.text import Text
 
 from agent_memory.audit.escaping import clipped, one_line, visible
 from agent_memory.audit.log_pages import Hole, LogItem, hole_text, note_text, part_text
+from agent_memory.log import Entry, Note
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
-from agent_memory.records import Entry, Note
 
 # Text may be folded to this width, so that figures have the rest.
 _FOLDED_WIDTH: Final = 12

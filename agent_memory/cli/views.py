@@ -35,9 +35,9 @@ from agent_memory.cli.stores import (
 )
 from agent_memory.errors import InvalidRequestError
 from agent_memory.explaining import Explanation
+from agent_memory.log import Note, SummaryRecord
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.providers import Provider, parts
-from agent_memory.records import Note, SummaryRecord
 from agent_memory.storage.codec import encode_entry
 
 _CELL: Final = 70

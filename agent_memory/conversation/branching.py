@@ -10,9 +10,8 @@ import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageConflictError, StorageError
 from agent_memory.keys import new_id
-from agent_memory.log import is_outdated, visible
+from agent_memory.log import Covered, LogSlice, Note, SummaryRecord, is_outdated, visible
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import Covered, LogSlice, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.turns import runs
 

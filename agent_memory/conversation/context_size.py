@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent_memory.conversation.run_notes import newest_note
-from agent_memory.log import retraction_of
+from agent_memory.log import LogSlice, SummaryRecord, retraction_of
 from agent_memory.messages import ConversationMessage, Usage
-from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.summarizing.view import ChatView
 from agent_memory.tokens import TokenCounter
 

@@ -18,9 +18,9 @@ from agent_memory.conversation.threads import ThreadInfo, list_threads
 from agent_memory.errors import InvalidRequestError
 from agent_memory.events import Event
 from agent_memory.keys import check_id, new_id
+from agent_memory.log import LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
 from agent_memory.providers import Provider
-from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer

@@ -14,8 +14,8 @@ import attrs
 from agent_memory.conversation.context_size import ContextSize
 from agent_memory.conversation.run_notes import RunNote, ThreadCounts
 from agent_memory.errors import InvalidRequestError
+from agent_memory.log import Entry, Note, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.records import Entry, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing.buffers import Buffer
 from agent_memory.summarizing.compaction import OpenRun

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from agent_memory.keys import id_field, optional_id_field
+from agent_memory.log import Entry, Note
 from agent_memory.messages import ConversationMessage, Usage
-from agent_memory.records import Entry, Note
 from agent_memory.validation import count_field
 
 RUN: Final = "run"

@@ -10,9 +10,9 @@ from typing import Final
 import attrs
 
 from agent_memory.conversation.run_notes import ThreadCounts, counts_since_note
+from agent_memory.log import ChatInfo, Entry
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.providers import text_of
-from agent_memory.records import ChatInfo, Entry
 from agent_memory.storage.base import ChatStorage
 from agent_memory.validation import checked_count
 

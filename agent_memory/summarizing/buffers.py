@@ -10,9 +10,8 @@ from itertools import islice
 
 import attrs
 
-from agent_memory.log import retraction_of
+from agent_memory.log import Entry, LogSlice, SummaryRecord, retraction_of
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.shared_task import SharedSemaphore, SharedTask
 from agent_memory.summarizing.cooldown import Cooldown
 from agent_memory.summarizing.summarizer_task import SummarizerTask

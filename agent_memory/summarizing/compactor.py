@@ -22,7 +22,7 @@ from agent_memory.events import (
     CompactionSkipped,
     Event,
 )
-from agent_memory.records import SummaryRecord
+from agent_memory.log import SummaryRecord
 from agent_memory.storage._engine.fair_share import run_fairly
 from agent_memory.storage._engine.shared_task import SharedTask
 from agent_memory.storage.base import ChatStorage

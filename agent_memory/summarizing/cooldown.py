@@ -8,8 +8,8 @@ from typing import Final
 
 import attrs
 
+from agent_memory.log import SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import SummaryRecord
 from agent_memory.summarizing.options import PAIR, SummarizingOptions
 
 _log = logging.getLogger(__name__)

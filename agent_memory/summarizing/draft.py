@@ -12,8 +12,8 @@ import attrs
 
 from agent_memory.clipping import clip_summary
 from agent_memory.errors import InvalidSummaryError, SummarizerError
+from agent_memory.log import Covered, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.records import Covered, SummaryRecord
 from agent_memory.storage._engine.fair_share import run_fairly
 from agent_memory.summarizers.base import (
     Summarizer,

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from agent_memory.errors import CorruptedRecordError
-from agent_memory.log import since_cleared
+from agent_memory.log import LogSlice, SummaryRecord, since_cleared
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.records import LogSlice, SummaryRecord
 from agent_memory.storage._engine.fair_share import run_fairly
 from agent_memory.storage._engine.shared_task import SharedTask
 from agent_memory.storage.base import ChatStorage

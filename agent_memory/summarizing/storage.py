@@ -11,10 +11,9 @@ from typing import Unpack
 from agent_memory.errors import StorageError
 from agent_memory.events import Activated, Event, Evicted
 from agent_memory.explaining import Explanation, explain
-from agent_memory.log import retracted_ids
+from agent_memory.log import Entry, LogSlice, SummaryRecord, retracted_ids
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
-from agent_memory.records import Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.fair_share import OFF_LOOP, take_turn
 from agent_memory.storage._engine.shared_task import SharedTask
 from agent_memory.storage.base import ChatStorage

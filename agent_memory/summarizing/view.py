@@ -7,10 +7,17 @@ from typing import Final, TypeAlias
 
 from agent_memory import turns
 from agent_memory.exchanges import facts_of
-from agent_memory.log import is_outdated, retracted_ids, retraction_of
+from agent_memory.log import (
+    Covered,
+    Entry,
+    LogSlice,
+    SummaryRecord,
+    is_outdated,
+    retracted_ids,
+    retraction_of,
+)
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.providers.parsing import must_stay
-from agent_memory.records import Covered, Entry, LogSlice, SummaryRecord
 from agent_memory.summarizing.compaction import Compaction, Snapshot
 
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor

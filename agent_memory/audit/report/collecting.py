@@ -14,8 +14,8 @@ from agent_memory.audit.log_pages import Hole, first_of, marks_of
 from agent_memory.audit.verification import ChatDigest, digest_of
 from agent_memory.audit.view_inspection import Stretch, explanation_of, stretches_of
 from agent_memory.explaining import Explanation
+from agent_memory.log import ChatInfo, Note, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
-from agent_memory.records import ChatInfo, Note, SummaryRecord
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.merging import merge_chats
 from agent_memory.tokens import HeuristicTokenCounter, TokenCounter

@@ -23,10 +23,10 @@ from agent_memory.audit.report.collecting import (
 )
 from agent_memory.audit.verification import ChatDigest
 from agent_memory.errors import MissingDependencyError
+from agent_memory.log import Note, SummaryRecord
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts, text_of
 from agent_memory.providers.part import to_json
-from agent_memory.records import Note, SummaryRecord
 
 MOST_MESSAGES: Final = 2_000
 """Messages of a chat that are shown one by one, the newest; of the others, how many."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import attrs
 
+from agent_memory.log import ChatInfo
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo
 from agent_memory.storage.dynamodb.log_end import LogEnd, expired, from_milliseconds
 from agent_memory.storage.dynamodb.ranges import (
     PositionRange,

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import Entry, LogSlice, corrupted_note
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, corrupted_note
 from agent_memory.storage.codec import decode_entry
 from agent_memory.storage.dynamodb.log_end import LogEnd
 from agent_memory.storage.dynamodb.table_layout import Kind, LogItem

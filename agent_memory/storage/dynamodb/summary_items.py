@@ -9,8 +9,8 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
+from agent_memory.log import SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import SummaryRecord
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.dynamodb.log_end import ERASE_MS

@@ -23,8 +23,8 @@ import attrs
 
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
 from agent_memory.keys import check_id
+from agent_memory.log import ChatInfo
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo
 from agent_memory.storage.file.chat_log import (
     ChangedError,
     ChatLog,

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import Entry
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry
 from agent_memory.storage.codec import VERSION, encode_entry, entry_of, parse
 
 _MARKER: Final = b'{"position":'

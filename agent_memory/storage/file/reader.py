@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import CorruptedRecordError, StorageUnavailableError
+from agent_memory.log import Entry, LogSlice, corrupted_note
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, corrupted_note
 from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.codec import decode_record
 from agent_memory.storage.file.chat_log import (

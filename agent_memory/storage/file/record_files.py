@@ -10,8 +10,8 @@ from io import FileIO
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.file.chat_log import (
     ChatLog,

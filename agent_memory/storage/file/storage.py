@@ -16,8 +16,8 @@ from typing import Final, TypeVar, cast
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.keys import check_id
+from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.group_commit import ThreadGroupCommit
 from agent_memory.storage._engine.handoff import result_of, run_uncancelled
 from agent_memory.storage.base import ChatStorage, Scope

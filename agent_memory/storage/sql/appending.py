@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import Entry, LogSlice, is_corrupted
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice, is_corrupted
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave, append_plan
 from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, Row, StatementSet
 from agent_memory.storage.sql.entries import EntryRow, RowCodec

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
+from agent_memory.log import Entry, Note, corrupted_note
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note, corrupted_note
 from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
 from agent_memory.storage.sql.compiled import StatementSet
 

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from agent_memory.errors import StorageClosedError
+from agent_memory.log import Entry, LogSlice
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, LogSlice
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave
 from agent_memory.storage._engine.background_loop import BackgroundLoop, CallersLoop
 from agent_memory.storage._engine.commit_queue import Bounds, CommitQueue

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.sql.appending import ChatRow, now
 from agent_memory.storage.sql.compiled import AnyConnection, Row

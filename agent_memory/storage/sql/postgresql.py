@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Dialect, text
 
-from agent_memory.records import LogSlice
+from agent_memory.log import LogSlice
 from agent_memory.storage.sql.appending import ChatRow, Group, Save, now
 from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, StatementSet
 from agent_memory.storage.sql.schema import Tables

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError, StorageError
+from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.sql import operations, schema
 from agent_memory.storage.sql.appending import GroupAppender
