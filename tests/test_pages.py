@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import importlib.util
 import os
 import re
@@ -171,8 +172,9 @@ def test_options_and_defaults_are_those_of_the_code():
 
 
 def test_urls_and_names_are_those_of_the_code():
-    """Every class of the library that a page names is there to be imported."""
-    places = agent_memory, agent_memory.summarizers, agent_memory.errors, agent_memory.testing
+    """Every class that a page names is the library's, or Python's."""
+    places = [builtins, agent_memory, agent_memory.summarizers]
+    places += [agent_memory.errors, agent_memory.testing]
     theirs = {"AgentSquadChatStorage", "DictChatStorage"}
     for name in set(re.findall(r"`(\w+(?:Storage|Error|Summarizer))\b", TEXT)) - theirs:
         assert any(name in dir(place) for place in places), name
