@@ -37,7 +37,8 @@ class MissingDependencyError(AgentMemoryError, ImportError):
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
             f"{package!r} is not installed; "
-            f"install it with: pip install 'agent-memory-storage[{extra}]'"
+            f"install it with: pip install 'agent-memory-storage[{extra}]' "
+            f"(in a checkout: pip install '.[{extra}]')"
         )
         self.package = package
         self.extra = extra

@@ -233,7 +233,8 @@ def test_without_the_extra(package):
     assert done.returncode == 1
     assert done.stderr == (
         f"agent-memory: '{package}' is not installed; "
-        "install it with: pip install 'agent-memory-storage[cli]'\n"
+        "install it with: pip install 'agent-memory-storage[cli]' "
+        "(in a checkout: pip install '.[cli]')\n"
     )
 
 
@@ -244,7 +245,8 @@ def test_without_a_driver():
     assert done.returncode == 1
     assert done.stderr == (
         "agent-memory: 'asyncpg' is not installed; "
-        "install it with: pip install 'agent-memory-storage[postgres]'\n"
+        "install it with: pip install 'agent-memory-storage[postgres]' "
+        "(in a checkout: pip install '.[postgres]')\n"
     )
 
 
