@@ -1,5 +1,6 @@
 """agent-squad over SQLite, with summaries: every message kept, agents given a short history.
 
+    pip install '.[agent-squad,sql]'
     python examples/agent_squad_chat.py
 
 It needs no model: one agent answers by a rule. Run it again: the conversation goes on. CHATS (a

@@ -1,5 +1,6 @@
 """LangChain over SQLite, with summaries: every message kept, the chain given a short history.
 
+    pip install '.[langchain,sql]'
     python examples/langchain_chat.py
 
 It needs no model: a function answers. Run it again: the conversation goes on. CHATS (a file)
@@ -9,18 +10,16 @@ says where it is kept.
 import asyncio
 import os
 
-from langchain_core.chat_history import BaseChatMessageHistory
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import RunnableLambda
-from langchain_core.runnables.history import RunnableWithMessageHistory
 
 from agent_memory import ExtractiveSummarizer, SummarizingChatStorage, open_storage
 from agent_memory.adapters import AgentMemoryChatMessageHistory
 
 PROMPT = ChatPromptTemplate.from_messages(
-    [("system", "Be brief."), MessagesPlaceholder("history"), ("human", "{question}")]
+    [("system", "Be brief."), MessagesPlaceholder("history")]
 )
 
 
@@ -35,18 +34,12 @@ async def main() -> None:
     async with open_storage(url) as raw:
         storage = SummarizingChatStorage(raw, ExtractiveSummarizer(), trigger_at=8, keep_last=2)
 
-        def history_of(session_id: str) -> BaseChatMessageHistory:
-            return AgentMemoryChatMessageHistory(storage, user_id="me", session_id=session_id)
-
-        chat = RunnableWithMessageHistory(
-            PROMPT | RunnableLambda(answer),
-            history_of,
-            input_messages_key="question",
-            history_messages_key="history",
-        )
-        config = {"configurable": {"session_id": "example"}}
+        chain = PROMPT | RunnableLambda(answer)
         for number in range(30):
-            reply = await chat.ainvoke({"question": f"thing {number}"}, config)
+            history = AgentMemoryChatMessageHistory(storage, user_id="me", session_id="example")
+            await history.aadd_messages([HumanMessage(f"thing {number}")])
+            reply = await chain.ainvoke({"history": await history.aget_messages()})
+            await history.aadd_messages([reply])
         print(reply.text)
         print(f"in the log: {len(await raw.fetch_all_chats('me', 'example'))}")
 

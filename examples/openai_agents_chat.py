@@ -1,5 +1,6 @@
 """OpenAI's Agents SDK over SQLite, with summaries: every item kept, the model given a short view.
 
+    pip install '.[openai-agents,sql]'
     python examples/openai_agents_chat.py "What is the weather in Oslo?"
 
 With OPENAI_API_KEY it asks a model, else a script answers. OPENAI_BASE_URL, MODEL and CHATS (a

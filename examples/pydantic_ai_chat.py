@@ -1,5 +1,6 @@
 """Pydantic AI over SQLite, with summaries: every message kept, the model given a short history.
 
+    pip install '.[pydantic-ai,sql]'
     python examples/pydantic_ai_chat.py
 
 It needs no model: a function answers. Run it again: the conversation goes on. CHATS (a file)
