@@ -427,7 +427,8 @@ class ChatStorage(StoreHooks):
 
         Args:
             older_than: only of chats with no append and no deletion for this time, which must be
-                longer than any worker holds a view of a deleted chat.
+                longer than any worker holds a view of a deleted chat. A store may need more
+                time: `DynamoDbChatStorage` takes less than an hour as an hour.
 
         Raises:
             InvalidRequestError: it is negative, or not a timedelta.

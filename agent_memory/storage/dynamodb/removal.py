@@ -88,7 +88,9 @@ class LogRemover:
             floor = _floor(end, positions, keep)
             after = await self._put_floor(key, end, floor) if floor > end.floor else end
             if after is not None:
-                self.writer.ends.put(key, after)
+                # A purge goes by when a dead chat was written to, not by when it was read.
+                if after is not end or end.last > end.floor:
+                    self.writer.ends.put(key, after)
                 return after, sum(position <= floor for position in positions)
             if backoff.expired:
                 raise lost_every_race(self.table, key)
@@ -101,7 +103,7 @@ class LogRemover:
         )
         if not await self.table.put_new(self.writer.attributes(key, item), key):
             return None
-        return await self.writer.reserve(key, LogEnd.after(item, end.as_of_ms))
+        return await self.writer.reserve(key, end, LogEnd.after(item, end.as_of_ms))
 
     async def _message_positions(
         self, key: ChatKey, items: Sequence[LogItem], end: LogEnd
@@ -171,7 +173,10 @@ class LogRemover:
     # ------------------------------------------------------------------------------- purging
 
     async def purge(self, age_ms: int) -> int:
-        """Remove chats without living entries, last written `age_ms` ago; return how many."""
+        """Remove chats without living entries, last written `age_ms` ago; return how many.
+
+        An age under an hour counts as an hour.
+        """
         purged = 0
         for user_id in await self.lister.users():
             key = await self.lister.key_after(user_id, None)
@@ -183,7 +188,7 @@ class LogRemover:
 
     async def _purge_chat(self, key: ChatKey, age_ms: int) -> bool:
         end = await self.reader.end(key)
-        if end.last > end.floor or end.written_ms > self.reader.now() - age_ms:
+        if end.last > end.floor or not self._may_be_forgotten(end, age_ms):
             return False
         # Another process may append at any moment. What is removed was read before the log was
         # seen to end as it did: then nothing in it lives, and what is appended from now on stays.
@@ -195,10 +200,26 @@ class LogRemover:
             return False
         self.writer.ends.take(key, self.reader.now())
         parts = [part for item in items for part in part_keys(key, item)]
+        anchor = items[0] if items[0].kind is Kind.ANCHOR else None
+        rest = log if anchor is None else log[1:]
         # The newest item goes last: until then the floor is known, and a purge can go on.
-        await self.table.delete_all([*records, *parts, *log[:-1]], key)
-        await self.table.delete_all(log[-1:], key)
-        return True
+        await self.table.delete_all([*records, *parts, *rest[:-1]], key)
+        await self.table.delete_all(rest[-1:], key)
+        # A save since then needs the anchor, and has written it anew with another token.
+        return anchor is None or await self.table.delete_if(
+            log_key(key, anchor.sort_key), key, "#token = :token", token={"B": anchor.token}
+        )
+
+    def _may_be_forgotten(self, end: LogEnd, age_ms: int) -> bool:
+        """Whether a dead chat is so old, and no writer relies on what it knows of the log.
+
+        Such a writer would go on above the place where the chat has begun again: its floor
+        would hide what was saved there, or readers would miss what lay below.
+        """
+        now = self.reader.now()
+        if end.wholly_expired(now) and (end.expires_at or 0) * 1000 > now - ERASE_MS:
+            return False
+        return end.written_ms <= now - max(age_ms, ERASE_MS)
 
     async def _items_of(
         self, key: ChatKey, kind: bytes, only: Sequence[str]

@@ -117,6 +117,11 @@ class DynamoDbChatStorage(ChatStorage):
     newest 64 ids (or of its own batch, if that is larger): within these a repeated save is
     noticed.
 
+    ``purge(older_than)`` takes less than an hour as an hour, and leaves for a later call what was
+    written or has expired since: other processes rely on a chat's end for ten minutes, and their
+    clocks may differ by half an hour. Forgotten earlier, what is saved to the chat from then on
+    could be hidden by what they append above it.
+
     **Cost.** A save is 1 request when this object saved to the chat in the last ten minutes, else
     2. It takes a write unit for each KB of text plus about 0.5 KB, and the second request a read
     unit for each 4 KB of the newest item. ``fetch_chat`` of N messages is 1 query for each MB, a

@@ -103,12 +103,7 @@ class TableClient:
             condition: a condition expression; ``#`` stands before attribute names.
             values: the expression's values by name, without the colon.
         """
-        arguments: dict[str, Any] = {"Item": item, "ConditionExpression": condition}
-        names = set(re.findall(r"#\w+", condition))
-        if names:
-            arguments["ExpressionAttributeNames"] = {name: name[1:] for name in names}
-        if values:
-            arguments["ExpressionAttributeValues"] = {f":{n}": v for n, v in values.items()}
+        arguments = {"Item": item, **_conditional(condition, values)}
         try:
             await self.request("put_item", key, TableName=self.name, **arguments)
         except ConditionNotMetError as refused:
@@ -123,6 +118,18 @@ class TableClient:
                 error.stored = None  # of the put, which may have been applied
                 raise
             return there is not None and there.get("token") == item["token"]
+        return True
+
+    async def delete_if(
+        self, primary_key: Attributes, key: ChatKey, condition: str, **values: Attributes
+    ) -> bool:
+        """Delete an item on a condition, given as to :meth:`put_if`; return whether it did."""
+        arguments = {"Key": primary_key, **_conditional(condition, values)}
+        try:
+            await self.request("delete_item", key, TableName=self.name, **arguments)
+        except ConditionNotMetError as refused:
+            # An attempt that was not answered may have deleted it.
+            return refused.unsure and await self.get(primary_key, key) is None
         return True
 
     def query(
@@ -234,6 +241,15 @@ class QueryPages:
         while not self.done:
             items += await self.next()
         return items
+
+
+def _conditional(condition: str, values: Attributes) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"ConditionExpression": condition}
+    if names := set(re.findall(r"#\w+", condition)):
+        arguments["ExpressionAttributeNames"] = {name: name[1:] for name in names}
+    if values:
+        arguments["ExpressionAttributeValues"] = {f":{n}": v for n, v in values.items()}
+    return arguments
 
 
 def _projection(only: Sequence[str]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class LogWriter:
         stored = await self.put_with_body(key, item, join_lines([text for _, text in plan.added]))
         if stored is None or await self._taken_back_below_floor(key, end, stored):
             return None
-        return await self.reserve(key, LogEnd.after(stored, sent))
+        return await self.reserve(key, end, LogEnd.after(stored, sent))
 
     async def put_with_body(
         self, key: ChatKey, item: LogItem, text: str, condition: str = ""
@@ -216,26 +216,41 @@ class LogWriter:
         await self.drop_parts(key, item)
         return True
 
-    async def reserve(self, key: ChatKey, end: LogEnd) -> LogEnd:
-        """Reserve positions, so that none is used twice when the whole log has expired."""
-        if end.expires_at is None or end.last <= end.reserved:
+    async def reserve(self, key: ChatKey, before: LogEnd, end: LogEnd) -> LogEnd:
+        """Reserve positions, so that none is used twice when the whole log has expired.
+
+        Args:
+            key: which chat.
+            before: the log's end before the newest item.
+            end: the one after it.
+        """
+        # A purge may be removing a chat in which nothing lived: what it saw of the anchor, its
+        # token, must change when entries come.
+        was_dead = before.last == before.floor
+        if end.expires_at is None or (end.last <= end.reserved and not was_dead):
             return end
-        reserved = reserve_for(end.last)
         anchor = LogItem(
             sort_key=SortKey(0),
             kind=Kind.ANCHOR,
             written_ms=end.written_ms,
-            reserved=reserved,
+            reserved=max(end.reserved, reserve_for(end.last)),
             token=os.urandom(TOKEN_BYTES),
         )
-        value = {"N": str(reserved)}
-        condition = "attribute_not_exists(pk) OR #reserved < :reserved"
         try:
-            await self.table.put_if(to_attributes(key, anchor), key, condition, reserved=value)
+            if not await self._put_anchor(key, anchor):
+                found = await self.reader.item(key, SortKey(0))
+                if found is not None:
+                    anchor = attrs.evolve(anchor, reserved=max(anchor.reserved, found.reserved))
+                await self._put_anchor(key, anchor)  # refused again: another writer's is new
         except StorageError as error:  # the entries are stored; the next append tries again
             logger.warning("the anchor of a chat could not be raised: %s", error)
             return end
-        return attrs.evolve(end, reserved=reserved)
+        return attrs.evolve(end, reserved=anchor.reserved)
+
+    async def _put_anchor(self, key: ChatKey, anchor: LogItem) -> bool:
+        value = {"N": str(anchor.reserved)}
+        condition = "attribute_not_exists(pk) OR #reserved <= :reserved"
+        return await self.table.put_if(to_attributes(key, anchor), key, condition, reserved=value)
 
 
 def lost_every_race(table: TableClient, key: ChatKey) -> StorageUnavailableError:

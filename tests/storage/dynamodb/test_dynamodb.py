@@ -325,15 +325,37 @@ async def test_a_listing_tells_the_end_of_long_chats(storage):
     assert found == [("a", 2), ("b", 11), ("c", 1), ("d", 20)]
 
 
-async def test_purge_leaves_nothing_of_a_deleted_chat(storage):
+async def test_purge_leaves_nothing_of_a_deleted_chat(make, clock):
     """Floor, tombstones, parts and records are gone; a living chat is not."""
+    storage = make(clock=clock)
     await storage.save_chat_message(*IDS, user(random.Random(1).randbytes(500_000).hex()))
     await storage.save_chat_message("user", "session", "other", user("lives"))
     await storage.delete_chat(*IDS)
+    clock.advance(hours=1)
     assert await storage.purge(timedelta(0)) == 1
     assert len(await table_items(storage)) == 1
     (saved,) = await storage.save_chat_message(*IDS, user("anew"))
     assert saved.position == 1
+
+
+async def test_purge_leaves_what_a_writer_may_rely_on(make, clock):
+    """However small the age: one that knows the chat from before goes on above its floor."""
+    storage, writer, deleter = make(clock=clock), make(clock=clock), make(clock=clock)
+    await writer.save_chat_messages(*IDS, [user("1"), user("2")])
+    await storage.delete_chat(*IDS)
+    clock.advance(minutes=9)
+    assert await storage.purge(timedelta(0)) == 0
+    (saved,) = await writer.save_chat_message(*IDS, user("3"))
+    assert saved.position == 3
+    assert [entry async for entry in storage.iter_log(*IDS)] == [saved]
+    await storage.delete_chat(*IDS)
+    clock.advance(hours=1)
+    await deleter.delete_chat(*IDS)  # it has read the end, but there was nothing to write
+    assert await storage.purge(timedelta(0)) == 1
+    (anew,) = await storage.save_chat_message(*IDS, user("4"))
+    await deleter.save_chat_message(*IDS, user("5"))
+    assert anew.position == 1
+    assert await contents(make(clock=clock)) == ["4", "5"]
 
 
 async def test_purge_removes_parts_that_no_item_shows(make, clock):

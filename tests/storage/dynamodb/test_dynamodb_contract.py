@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 import pytest
+from dynamodb_table import user
 
 from agent_memory import DynamoDbChatStorage
 from agent_memory.testing import ChatStorageTests
+
+
+def an_hour_later():
+    return datetime.now(UTC) + timedelta(hours=1)
 
 
 class OnDynamoDb(ChatStorageTests):
@@ -23,6 +29,17 @@ class OnDynamoDb(ChatStorageTests):
             create_table=True,
             **self.options,
         )
+
+    async def test_purge_takes_what_deletes_left(self, storage, make_storage):
+        """An hour later: until then other writers may rely on what they know of the chat."""
+        await storage.save_chat_messages("user", "session", "agent", [user(), user()])
+        await storage.delete_chat("user", "session", "agent")
+        assert await storage.purge(timedelta(0)) == 0
+        async with make_storage(clock=an_hour_later) as later:
+            assert await later.purge(timedelta(0)) == 1
+            assert await later.purge(timedelta(0)) == 0
+            (saved,) = await later.save_chat_message("user", "session", "agent", user())
+        assert saved.position == 1
 
     async def corrupt(self, storage, key, position):
         """Spoil one message's line in its item, as a slip of the hand in the console would."""

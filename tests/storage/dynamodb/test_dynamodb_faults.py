@@ -359,12 +359,13 @@ async def test_a_trim_that_a_deeper_one_overtakes_writes_no_text_back(storage, p
     assert "secret 3" not in str(await table_items(other))
 
 
-async def test_a_purge_that_fails_half_way_keeps_the_floor(make, proxy, impatient):
+async def test_a_purge_that_fails_half_way_keeps_the_floor(make, proxy, impatient, clock):
     """No position is used again before the whole chat is gone."""
-    storage = make()
+    storage = make(clock=clock)
     for number in range(3):
         await storage.save_chat_message(*IDS, user(str(number)))
     await storage.delete_chat(*IDS)
+    clock.advance(hours=1)
     proxy.fail("BatchWriteItem", leaves_all_but_the_last_unprocessed, *[throttles] * 100)
     with pytest.raises(StorageUnavailableError):
         await storage.purge(timedelta(0))
@@ -376,12 +377,13 @@ async def test_a_purge_that_fails_half_way_keeps_the_floor(make, proxy, impatien
 
 @pytest.mark.parametrize("message", [user("small"), large()], ids=["small", "large"])
 @pytest.mark.parametrize("moment", [*(("Query", n) for n in range(1, 6)), ("BatchWriteItem", 0)])
-async def test_a_save_during_a_purge_is_kept(storage, proxy, make, moment, message):
+async def test_a_save_during_a_purge_is_kept(proxy, make, clock, moment, message):
     """Only what was there when the chat was seen to be dead is removed."""
     operation, passing = moment
+    storage, other = make(clock=clock), make(direct=True, clock=clock)
     await storage.save_chat_message(*IDS, user("old"))
     await storage.delete_chat(*IDS)
-    other = make(direct=True)
+    clock.advance(hours=1)
 
     async def save():
         await other.save_chat_message(*IDS, message)
@@ -393,11 +395,13 @@ async def test_a_save_during_a_purge_is_kept(storage, proxy, make, moment, messa
     assert not [note async for note in other.iter_log(*IDS) if note.id.startswith("corrupted")]
 
 
-async def test_closing_waits_for_a_purge_under_way(storage, proxy):
+async def test_closing_waits_for_a_purge_under_way(make, proxy, clock):
     """It takes a turn for each chat: none of them is refused."""
+    storage = make(clock=clock)
     for agent in ("a", "b", "c"):
         await storage.save_chat_message("user", "session", agent, user("old"))
         await storage.delete_chat("user", "session", agent)
+    clock.advance(hours=1)
     closing = []
 
     async def close():

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import attrs
 import pytest
+from dynamodb_faults import applies_then, first
 from dynamodb_table import IDS, contents, items_of, remove, table_items, user
 
 from agent_memory import ChatKey
@@ -202,7 +203,7 @@ async def test_an_anchor_is_never_lowered(storage, make, clock):
 
 async def lowered(backend):
     end = await backend.reader.end(KEY)
-    await backend.writer.reserve(KEY, attrs.evolve(end, reserved=0))
+    await backend.writer.reserve(KEY, end, attrs.evolve(end, reserved=0))
 
 
 async def test_a_trimmed_batch_expires_whole(storage, clock):
@@ -258,3 +259,86 @@ async def test_purge_takes_what_expired_chats_left(storage, clock):
     assert len(await table_items(storage)) == 1
     assert await storage.purge(timedelta(days=1)) == 1
     assert await table_items(storage) == []
+
+
+async def expire(storage, clock):
+    """Let all messages expire, and DynamoDB remove them."""
+    clock.advance(days=2)
+    await remove(storage, [i for i in await table_items(storage) if "expires_at" in i])
+
+
+async def nothing():
+    """Let one request pass."""
+
+
+DEAD = ("expired", "anchor", "deleted")
+MOMENTS = [("Query", 2), ("Query", 3), ("BatchWriteItem", 0), ("DeleteItem", 0)]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: "-".join(map(str, moment)))
+@pytest.mark.parametrize("dead", DEAD)
+async def test_no_position_is_used_twice_after_a_save_during_a_purge(
+    proxy, make, clock, dead, moment
+):
+    """Not even when that expires too: an anchor is kept, or written anew."""
+    storage = make(endpoint_url=proxy.url, clock=clock, ttl_seconds=DAY)
+    other = make(clock=clock, ttl_seconds=DAY)
+    await save_one_an_hour(storage, clock, 3)
+    if dead == "deleted":
+        await make(clock=clock, ttl_seconds=DAY).delete_chat(*IDS)  # its floor reserves nothing
+        clock.advance(hours=2)
+    elif dead == "anchor":
+        await expire(storage, clock)
+    else:
+        clock.advance(days=2)
+    saved = []
+
+    async def save():
+        saved.extend(await other.save_chat_message(*IDS, user("during")))
+
+    operation, passing = moment
+    proxy.fail(operation, *[first(nothing)] * passing, first(save))
+    await storage.purge(timedelta(0))
+    if (dead, operation) == ("anchor", "BatchWriteItem"):
+        assert not saved  # there is nothing but the anchor to remove
+        return
+    assert await contents(storage) == ["during"]
+    await expire(storage, clock)
+    (late,) = await make(clock=clock, ttl_seconds=DAY).save_chat_message(*IDS, user("late"))
+    assert late.position > saved[0].position
+
+
+async def test_a_save_into_a_dead_chat_leaves_a_higher_anchor_as_high(storage, make, clock):
+    """It is written anew, so that a purge under way does not remove it."""
+    await storage.save_chat_message(*IDS, user())
+    await make(clock=clock, ttl_seconds=DAY).delete_chat(*IDS)
+    (anchor,) = [i for i in await items_of(storage, b"l") if i["kind"]["S"] == "anchor"]
+    raised = {**anchor, "reserved": {"N": "5000"}}
+
+    async def put(backend):
+        await backend.table.put_all([raised])
+
+    await storage._in_loop(put(storage._open_components))
+    await make(clock=clock, ttl_seconds=DAY).save_chat_message(*IDS, user())
+    (after,) = [i for i in await items_of(storage, b"l") if i["kind"]["S"] == "anchor"]
+    assert after["reserved"] == raised["reserved"]
+    assert after["token"] != raised["token"]
+
+
+async def test_a_purge_counts_an_anchor_whose_removal_was_not_answered(proxy, make, clock):
+    """The second attempt finds it gone."""
+    storage = make(endpoint_url=proxy.url, clock=clock, ttl_seconds=DAY)
+    await storage.save_chat_message(*IDS, user())
+    clock.advance(days=2)
+    proxy.fail("DeleteItem", applies_then("InternalServerError"))
+    assert await storage.purge(timedelta(0)) == 1
+    assert await table_items(storage) == []
+
+
+async def test_purge_leaves_for_an_hour_what_has_expired(storage, make, clock):
+    """Another machine's clock may not have got there, and its writer go on below the anchor."""
+    await storage.save_chat_message(*IDS, user())
+    clock.advance(days=1, minutes=59)
+    assert await storage.purge(timedelta(0)) == 0
+    clock.advance(minutes=1)
+    assert await storage.purge(timedelta(0)) == 1
