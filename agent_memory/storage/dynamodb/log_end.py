@@ -85,7 +85,8 @@ class LogEnd:
             ids=item.ids,
             written_ms=item.written_ms,
             created_ms=item.created_ms,
-            expires_at=item.expires_at,
+            # An anchor stays, but what it stands for has expired: the chat has a limit.
+            expires_at=0 if anchor else item.expires_at,
             oldest_expires_at=item.oldest_expires_at,
             reserved=item.reserved,
             as_of_ms=as_of_ms,

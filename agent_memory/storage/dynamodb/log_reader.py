@@ -78,6 +78,8 @@ class LogReader:
             as_of_ms: when they were read.
         """
         end = LogEnd.after(items[-1], as_of_ms) if items else LogEnd(as_of_ms=as_of_ms)
+        if end.newest == SortKey(0):  # nothing, or the anchor alone
+            return end
         if end.wholly_expired(as_of_ms):
             anchor = await self.table.get(log_key(key, SortKey(0)), key)
             return expired(end, 0 if anchor is None else from_attributes(anchor).reserved)

@@ -159,6 +159,16 @@ async def test_a_writer_without_a_limit_ends_the_expiry_of_what_follows(storage,
     assert (await storage._append(KEY, [user("3")])).floor == 1
 
 
+async def test_messages_expire_also_after_all_that_was_there_is_gone(storage, make, clock):
+    """What is left, the anchor, does not expire; the chat was not one without a limit."""
+    await storage.save_chat_message(*IDS, user("old"))
+    await expire(storage, clock)
+    await make(clock=clock, ttl_seconds=DAY).save_chat_message(*IDS, user("new"))
+    assert await contents(storage) == ["new"]
+    clock.advance(days=1)
+    assert await contents(storage) == []
+
+
 async def test_an_expired_id_can_be_saved_again(storage, clock):
     """It is not known any more."""
     message = user("again")
@@ -285,7 +295,9 @@ async def test_no_position_is_used_twice_after_a_save_during_a_purge(
     other = make(clock=clock, ttl_seconds=DAY)
     await save_one_an_hour(storage, clock, 3)
     if dead == "deleted":
-        await make(clock=clock, ttl_seconds=DAY).delete_chat(*IDS)  # its floor reserves nothing
+        for text in ("3", "4"):  # the second one's item tells what the anchor reserves
+            await storage.save_chat_message(*IDS, user(text))
+        await storage.delete_chat(*IDS)
         clock.advance(hours=2)
     elif dead == "anchor":
         await expire(storage, clock)
