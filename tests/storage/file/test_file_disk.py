@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,25 @@ async def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(tmp
             assert len(await storage.fetch_chat(*IDS)) == 1
             fcntl.flock(held, fcntl.LOCK_UN)
             await storage.save_chat_message(*IDS, user("more"))
+
+
+async def test_a_writer_that_waited_for_a_trim_writes_to_the_file_that_took_its_place(tmp_path):
+    """The file that it waited for has no name any more: what it holds is lost."""
+    await saved(tmp_path, [user("hello")])
+    path, lock = log_of(tmp_path), ChatLock(timeout=60.0, durability="full")
+    held = path.open("rb")
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    @contextmanager
+    def replaced():
+        shutil.copy(path, tmp_path / "trimmed")
+        (tmp_path / "trimmed").replace(path)
+        held.close()
+        yield
+
+    lock.waiting = replaced
+    with lock.acquire(paths_of(tmp_path, KEY), KEY, create=True) as file:
+        assert os.fstat(file.fileno()).st_ino == path.stat().st_ino
 
 
 async def test_many_chats_at_once_do_not_wait_for_one_that_another_process_holds(tmp_path):
