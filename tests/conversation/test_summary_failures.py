@@ -213,7 +213,7 @@ async def test_a_record_that_could_not_be_written_is_written_by_the_next_save():
                         raise StorageUnavailableError("not now", key=key)
                     return await inner.save_summary(key, record, replaces=replaces)
 
-            return Store(outer, inner)
+            return Store(outer._at, inner)
 
     storage = Reluctant(InMemoryChatStorage())
     seen = await turns(ConversationManager(storage, Summarizer()), 3)
