@@ -2,8 +2,8 @@
 
 The history is split into part references (a part of a message, and who says it). One pass decides,
 from left to right and without looking ahead, which of them stay; a second one writes these as
-messages. Decisions are final, except for an exchange that is still open at the end: the view of a
-longer history therefore begins with the view of a shorter one.
+messages. Decisions are final, except for what is still open at the end, an exchange or a paused
+turn: the view of a longer history therefore begins with the view of a shorter one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def repair(
     - Equal histories give equal views, and repairing a view again changes nothing.
     - As the history grows, the view only grows at its end: what was decided is never decided
       otherwise. So a call is dead once another message than a result follows, and a result that
-      comes still later is left out too. Only an exchange open at the end may change.
+      comes still later is left out too. Only what is open at the end may change: an exchange, or
+      a paused turn (Anthropic's ``pause_turn``), of which the hosted call has to be sent for the
+      turn to go on, and is refused once the user says something else instead.
 
     Takes linear time.
 

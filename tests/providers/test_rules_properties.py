@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_memory import turns
+from agent_memory import ConversationMessage, turns
 from agent_memory.providers import from_openai, parts, repair, validate
+from agent_memory.providers.parsing import format_named
+from agent_memory.providers.repairing import RepairPass
 from agent_memory.providers.violations import open_sites_of
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
@@ -69,15 +71,40 @@ def test_the_history_itself_stays_as_it_is(history, provider):
 
 @given(history=ANY_HISTORY, provider=PROVIDERS, data=st.data())
 def test_views_grow_only_at_their_end(history, provider, data):
-    """The view of a prefix begins the view of the whole, but for an exchange that is open."""
+    """The view of a prefix begins the view of the whole, but for what is open at its end."""
     stop = data.draw(st.integers(0, len(history)))
     prefix = history[:stop]
     shown = flattened(repair(prefix, provider))
-    while turns.is_open(prefix):
-        prefix = prefix[: turns.group(prefix)[-1].start]
+    while turns.is_open(prefix) or (paused := paused_at(prefix, provider)) is not None:
+        prefix = prefix[: turns.group(prefix)[-1].start if turns.is_open(prefix) else paused]
     settled = flattened(repair(prefix, provider))
     assert shown[: len(settled)] == settled
     assert flattened(repair(history, provider))[: len(settled)] == settled
+
+
+def paused_at(history, provider):
+    """The message with the first hosted call that the provider may still go on with."""
+    decisions = RepairPass(history, format_named(provider))
+    decisions.run()
+    waiting = [ref.source for ref in decisions._hosted.values() if ref.alive]
+    return min(waiting, default=None)
+
+
+def test_a_hosted_call_that_the_user_did_not_wait_for_leaves_the_view():
+    """As it is sent back to go on, and refused once the user says something else."""
+    question = ConversationMessage("user", "find it")
+    paused = ConversationMessage(
+        "assistant",
+        [
+            {"type": "text", "text": "searching"},
+            {"type": "server_tool_use", "id": "srv_0", "name": "web_search", "input": {}},
+        ],
+    )
+    change = ConversationMessage("user", "never mind")
+    waiting = flattened(repair([question, paused], "anthropic"))
+    assert [kind for _, kind, *_ in waiting] == ["text", "text", "call"]
+    given_up = flattened(repair([question, paused, change], "anthropic"))
+    assert given_up == [*waiting[:2], ("user", "text", None, "never mind", False)]
 
 
 @given(said=conversations(wild=False), provider=PROVIDERS)
