@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent_memory import ConversationMessage, turns
 from agent_memory.providers import from_openai, parts, repair, validate
-from agent_memory.providers.parsing import format_named
+from agent_memory.providers.parsing import format_named, in_context
 from agent_memory.providers.repairing import RepairPass
 from agent_memory.providers.violations import open_sites_of
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
@@ -135,7 +135,8 @@ def test_c33_no_reasoning_becomes_the_neighbour_of_other_reasoning(history, prov
 @given(history=ANY_HISTORY)
 def test_validation_and_turns_agree_on_what_is_open(history):
     """Validation looks for it from the end, without reading the whole history again."""
-    sites = open_sites_of(history, [parts(message) for message in history])
+    # As validate() does: a call without an id is known by one that is made for it.
+    sites = open_sites_of(history, in_context(history, [parts(message) for message in history]))
     assert sites == {(site.index, site.id) for site in turns.open_calls(history)}
 
 
