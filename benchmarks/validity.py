@@ -139,8 +139,17 @@ def main(arguments: Sequence[str]) -> int:
         print("it needs hypothesis and the tests' generators; install the extra `test`")
         return 1
     logging.disable(logging.WARNING)  # a blind summarizer is warned of, history by history
-    start = time.perf_counter()
-    histories = draw(options.histories)
+    try:
+        start = time.perf_counter()
+        histories = draw(options.histories)
+        columns = _counted(histories)
+    finally:
+        logging.disable(logging.NOTSET)
+    _print(columns, len(histories), time.perf_counter() - start)
+    return 0
+
+
+def _counted(histories: list[list[ConversationMessage]]) -> dict[str, Count]:
     columns = {
         "agent_memory": asyncio.run(ours(histories, None)),
         "agent_memory, provider=": asyncio.run(ours(histories, "bedrock")),
@@ -149,8 +158,7 @@ def main(arguments: Sequence[str]) -> int:
         columns["agent-squad"] = asyncio.run(theirs(histories))
     else:
         print("not installed, left out: agent-squad")
-    _print(columns, len(histories), time.perf_counter() - start)
-    return 0
+    return columns
 
 
 def _print(columns: dict[str, Count], histories: int, took: float) -> None:

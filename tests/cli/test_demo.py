@@ -88,7 +88,6 @@ def test_the_figures_for_machines(result_of):
     assert one["summary"]
 
 
-@pytest.mark.skipif(not AIRLINE.exists(), reason=f"the real conversations are not at {AIRLINE}")
 def test_it_tells_what_became_of_each_message(result_of):
     """From ``explain``: pinned first, then covered by one summary after another, then verbatim."""
     (one,) = result_of()["conversations"]
@@ -100,6 +99,7 @@ def test_it_tells_what_became_of_each_message(result_of):
     assert [(int(m[1]), int(m[2])) for m in covered] == [(n, count) for n in range(1, count + 1)]
 
 
+@pytest.mark.skipif(not AIRLINE.exists(), reason=f"the real conversations are not at {AIRLINE}")
 def test_real_conversations(result_of):
     """42 conversations of a real agent: every message comes back equal, no view splits."""
     result = result_of("--input", str(AIRLINE))
