@@ -7,11 +7,11 @@ sockets again. A thousand chats that are summarized together would hold it for h
 from __future__ import annotations
 
 import asyncio
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
+
+from agent_memory.storage._engine.shared_task import PerLoop
 
 T = TypeVar("T")
 
@@ -57,24 +57,12 @@ class FairShare:
             self._count(loop)
 
 
-_lock: Final = threading.Lock()
-_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FairShare]] = (
-    weakref.WeakKeyDictionary()
-)
+_shares: Final = PerLoop(FairShare)
 
 
 async def take_turn() -> None:
     """Wait for a turn in the running loop, before work that takes long."""
-    loop = asyncio.get_running_loop()
-    with _lock:
-        share = _of_loops.get(loop)
-        if share is None:
-            # Waiting turns refer to their loop. One that was closed while they waited would stay
-            # in the weak dictionary for ever, kept alive by its own value.
-            for closed in [known for known in _of_loops if known.is_closed()]:
-                del _of_loops[closed]
-            share = _of_loops[loop] = FairShare()
-    await share.turn()
+    await _shares.of(asyncio.get_running_loop()).turn()
 
 
 async def run_fairly(messages: int, work: Callable[[], T]) -> T:

@@ -20,13 +20,13 @@ import concurrent.futures
 import contextlib
 import copy
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from agent_memory.errors import StorageError, StorageUnavailableError
 from agent_memory.messages import ChatKey
+from agent_memory.storage._engine.shared_task import PerLoop
 
 T = TypeVar("T")
 
@@ -264,16 +264,9 @@ class LoopWaker:
                 raise
 
 
-_lock: Final = threading.Lock()
-_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker]] = (
-    weakref.WeakKeyDictionary()
-)
+_wakers: Final = PerLoop(LoopWaker)
 
 
 def waker_of(loop: asyncio.AbstractEventLoop) -> LoopWaker:
     """Return the loop's waker, the same one each time."""
-    with _lock:
-        waker = _of_loops.get(loop)
-        if waker is None:
-            waker = _of_loops[loop] = LoopWaker()
-        return waker
+    return _wakers.of(loop)

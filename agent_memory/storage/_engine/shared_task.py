@@ -3,7 +3,7 @@
 A loop may be closed, or stop running, in the middle of a task: ``asyncio.run`` in a worker
 thread that ends, a program of one ``run_until_complete`` after another. Nothing notifies
 those that wait in other loops, so they check once a second. This module alone asks whether a
-loop still runs.
+loop still runs or is closed; so it also keeps what each loop has one of.
 """
 
 from __future__ import annotations
@@ -27,6 +27,38 @@ _CHECK_SECONDS: Final = 1.0
 def is_over(task: asyncio.Task[Any]) -> bool:
     """Whether nothing of a task goes on: it is done, or its loop does not run."""
     return task.done() or not task.get_loop().is_running()
+
+
+class PerLoop(Generic[T]):
+    """Keeps an object for each event loop, which is forgotten with it; for any thread.
+
+    Args:
+        make: makes the object of a loop that has none.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, T] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> T:
+        """Return the loop's object, the same one each time."""
+        with self._lock:
+            value = self._of.get(loop)
+            if value is None:
+                # What still waits in an object refers to its loop. A loop that was closed then
+                # would stay in the weak dictionary for ever, kept alive by its own value.
+                for closed in [known for known in self._of if known.is_closed()]:
+                    del self._of[closed]
+                value = self._of[loop] = self._make()
+            return value
+
+
+def _runs(loop: weakref.ref[asyncio.AbstractEventLoop]) -> bool:
+    known = loop()
+    return known is not None and known.is_running()
 
 
 class SharedTask(Generic[T]):
@@ -71,8 +103,7 @@ class SharedTask(Generic[T]):
     @property
     def is_abandoned(self) -> bool:
         """Whether it has not ended and its loop does not run."""
-        loop = self._loop()
-        return not self._outcome.done() and (loop is None or not loop.is_running())
+        return not self._outcome.done() and not _runs(self._loop)
 
     @property
     def is_live(self) -> bool:
@@ -110,8 +141,7 @@ class _Turn:
 
     @property
     def is_abandoned(self) -> bool:
-        loop = self.loop()
-        return loop is None or not loop.is_running()
+        return not _runs(self.loop)
 
 
 class SharedSemaphore:

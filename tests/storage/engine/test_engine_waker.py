@@ -104,3 +104,17 @@ def test_a_loop_that_is_gone_is_forgotten():
     del loop
     gc.collect()
     assert gone() is None
+
+
+def test_a_loop_that_was_closed_with_wakes_to_come_is_forgotten():
+    """When the next loop is used: what was to be called refers to the closed one."""
+    loop = asyncio.new_event_loop()
+    waker_of(loop).put(loop, [lambda loop=loop: None])
+    gone = weakref.ref(loop)
+    loop.close()
+    del loop
+    other = asyncio.new_event_loop()
+    waker_of(other)
+    other.close()
+    gc.collect()
+    assert gone() is None
