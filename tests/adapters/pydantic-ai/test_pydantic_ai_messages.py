@@ -153,6 +153,13 @@ def test_every_kind_of_message_comes_back_equal_from_a_store(message):
     assert back == reloaded([message])
 
 
+@pytest.mark.parametrize("content", [[{"kind": [1, 2]}], [{"kind": {"x": "y"}}]])
+def test_c95_what_a_tool_returned_may_have_a_kind_that_is_no_text(content):
+    """A kind that cannot be hashed is data like any other."""
+    (back,) = through_a_store([ModelRequest([ToolReturnPart("t", content, tool_call_id="c")])])
+    assert back.parts[0].content == content
+
+
 def test_a_whole_conversation_comes_back_equal():
     """All of them in one list: none runs into its neighbour."""
     messages = list(MESSAGES.values())
