@@ -20,9 +20,14 @@ class ContextSize:
     Args:
         counter: estimates what no report covers.
         reported: tokens of the last report.
+
+    Attributes:
+        version: rises whenever messages leave the context. A report on an earlier version says
+            nothing of what the next request will take.
     """
 
     def __init__(self, counter: TokenCounter, reported: int = 0) -> None:
+        self.version = 0
         self._counter = counter
         self._reported = reported
         self._since = 0
@@ -34,14 +39,20 @@ class ContextSize:
         """The last report's prompt and reply, and an estimate of everything added since."""
         return max(0, self._reported + self._since)
 
-    def report(self, usage: Usage) -> bool:
+    def report(self, usage: Usage, *, version: int | None = None) -> bool:
         """Take over what a provider reported: its prompt and reply are the context now.
+
+        Args:
+            usage: of a request and its reply.
+            version: of the context that the request was made with; None for the present one.
 
         Returns:
             Whether it counts. No prompt is empty: a report without input tokens comes from a
-            stream that ended without usage. Then the estimates stay, and the reply is estimated.
+            stream that ended without usage. Then the estimates stay, and the reply is estimated;
+            so they do where the report is about an earlier version.
         """
-        self._has_no_report = not usage.input_tokens
+        is_older = version is not None and version < self.version
+        self._has_no_report = is_older or not usage.input_tokens
         if not self._has_no_report:
             self._start(usage.total_tokens)
         return not self._has_no_report
@@ -70,6 +81,7 @@ class ContextSize:
         Estimates err high; so that this never says that nothing is left, half of what is left,
         by the same estimate, stays in any case.
         """
+        self.version += 1
         tokens = self.tokens
         least = min(tokens, record.tokens_after // _MOST_OVER)
         left = max(tokens + record.tokens_after - record.tokens_before, least)
@@ -77,6 +89,7 @@ class ContextSize:
 
     def start_over(self, messages: Iterable[ConversationMessage]) -> None:
         """Estimate everything: what was reported is not in the context any more."""
+        self.version += 1
         self._start(0)
         self.add(messages)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from itertools import takewhile
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self, cast
 
 import attrs
 
@@ -26,6 +27,9 @@ from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)
 
+# The run and the version of its context that were last shown to this task: tasks may share a
+# run, and one may have it summarized while another one's request is under way.
+_shown: Final[ContextVar[tuple[str, int] | None]] = ContextVar("agent_memory_shown", default=None)
 
 MakeNote = Callable[[int, ThreadCounts | None], Note | None]
 """Makes the note of a run, given its place and the thread's counts up to it."""
@@ -263,14 +267,16 @@ class ConversationRun:
         """Take over what the provider reported for a request of this run.
 
         It is billed, and the context now holds its prompt and its reply: add the reply with
-        ``measured=True``. A report without input tokens says nothing about the context; its
-        estimate then stays.
+        ``measured=True``. A report without input tokens says nothing about the context, nor does
+        one on a view that has been summarized since; its estimate then stays.
 
         Raises:
             InvalidRequestError: it is no ``Usage``.
         """
         self.record_auxiliary_usage(usage)
-        self._context.report(usage)
+        run_id, version = _shown.get() or (None, None)
+        if not self._context.report(usage, version=version if run_id == self.id else None):
+            _shown.set(None)  # the next report may be of a view that another task was shown
 
     def record_auxiliary_usage(self, usage: Usage) -> None:
         """Bill usage that leaves the context as it is, such as a classifier's.
@@ -304,6 +310,7 @@ class ConversationRun:
             view = await self._log.view(check=False)
             self._counted_version = self._counted_version[0], self._buffer.generation
             self._count_others(view)
+            _shown.set((self.id, self._context.version))
             return view.newest(None)
 
     async def _summarize(self) -> Exception | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -156,6 +157,51 @@ async def test_c54_a_summary_takes_off_what_it_removed_and_adds_itself(storage):
     assert run.context_tokens == expected
     await run.save()
     assert (await ConversationManager(storage).start_run(*IDS)).context_tokens == expected
+
+
+async def test_a_report_on_a_view_that_was_summarized_since_is_billed_only(storage):
+    """Of two tasks that share a run, one has it summarized while the other's request goes on."""
+    manager = ConversationManager(storage, Summarizer(above=7))
+    await turns(manager, 3)
+    run = await manager.start_run(*IDS)
+    run.add(user("ask"))
+    shown, summarized = asyncio.Event(), asyncio.Event()
+    late, reply = Usage(9_000, 100), assistant(LONG)
+
+    async def ask():
+        assert len(await run.messages()) == 7
+        shown.set()
+        await summarized.wait()
+        run.record_usage(late)
+        run.add(reply, measured=True)
+
+    asking = asyncio.create_task(ask())
+    await shown.wait()
+    run.add([assistant("wait"), user("ask more")])
+    assert "SUMMARY" in heads(await run.messages())
+    before = run.context_tokens
+    summarized.set()
+    await asking
+    assert run.context_tokens == before + COUNT(reply)
+    assert run.usage.input_tokens == late.input_tokens
+    run.record_usage(Usage(700, 7))  # this task's request had the summary
+    assert run.context_tokens == 707
+
+
+async def test_one_report_is_doubted_and_no_more(storage):
+    """What asks in tasks of its own may have the answer reported by another one."""
+    manager = ConversationManager(storage, Summarizer(above=7))
+    await turns(manager, 3)
+    run = await manager.start_run(*IDS)
+    run.add(user("ask"))
+    await run.messages()
+    run.add([assistant("wait"), user("ask more")])
+    assert "SUMMARY" in heads(await asyncio.create_task(run.messages()))
+    before = run.context_tokens
+    run.record_usage(Usage(700, 7))
+    assert run.context_tokens == before
+    run.record_usage(Usage(800, 8))
+    assert run.context_tokens == 808
 
 
 async def test_a_summary_counts_though_the_process_died_after_it(stores):
