@@ -12,10 +12,9 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.log import Entry, LogSlice, is_corrupted
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave, append_plan
-from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, Row, StatementSet
 from agent_memory.storage.sql.entries import EntryRow, RowCodec
 from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kind_of
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import AnyConnection, KeyValues, Row, Statements
 from agent_memory.storage.sql.transactor import Transactor
 
 MAX_CHARACTERS: Final = 4_000_000
@@ -111,7 +110,7 @@ def append_group(
     for part, part_rows in group.placed(chats):
         stored.append(part)
         rows += part_rows
-    statements.add_entry.run(connection, rows)
+    statements.add_entries.insert(connection, rows)
     return stored
 
 
@@ -123,7 +122,7 @@ class Group:
         counts: the number of new entries of each chat.
     """
 
-    def __init__(self, statements: StatementSet, saves: Sequence[Save]) -> None:
+    def __init__(self, statements: Statements, saves: Sequence[Save]) -> None:
         self.saves = [(save, statements.key_tuple(save.key)) for save in saves]
         self.counts: dict[KeyValues, int] = {}
         for save, chat in self.saves:
@@ -170,7 +169,7 @@ def append_with_lookup(
         last = {"chat": row.number, "value": plan.last, "now": now()}
         statements.set_last.run(connection, last)
         rows: list[Row] = [(row.number, entry.position, *encoded) for entry, encoded in plan.added]
-        statements.add_entry.run(connection, rows)
+        statements.add_entries.insert(connection, rows)
     return outcome
 
 

@@ -12,7 +12,7 @@ from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
 from agent_memory.log import Entry, Note, corrupted_note
 from agent_memory.messages import ChatKey
 from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
-from agent_memory.storage.sql.compiled import StatementSet
+from agent_memory.storage.sql.statements import Statements
 
 _log = logging.getLogger(__name__)
 _WARNED_AT_MOST: Final = 1_000  # rows remembered, so that each is warned of once
@@ -31,7 +31,7 @@ class RowCodec:
         max_bytes: the largest body the engine takes, in bytes of UTF-8 as it is sent.
     """
 
-    statements: StatementSet
+    statements: Statements
     max_bytes: int
     _warned: set[str] = attrs.field(factory=set[str], init=False)
 

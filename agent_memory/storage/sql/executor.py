@@ -25,11 +25,11 @@ from agent_memory.storage._engine.group_commit import LoopGroupCommit, ThreadGro
 from agent_memory.storage._engine.handoff import decode as decode_entries
 from agent_memory.storage._engine.handoff import error_for_waiter, result_of
 from agent_memory.storage.sql.appending import MAX_CHARACTERS, GroupAppender
-from agent_memory.storage.sql.compiled import AnyConnection, Row
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
 from agent_memory.storage.sql.entries import EntryRow
 from agent_memory.storage.sql.errors import TransactionFailedError
 from agent_memory.storage.sql.sqlite import DatabaseFile, SqliteTransactor
+from agent_memory.storage.sql.statements import AnyConnection, Row
 from agent_memory.storage.sql.transactor import Transactor
 from agent_memory.storage.sql.urls import Target
 

@@ -11,10 +11,9 @@ from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
 from agent_memory.storage.codec import decode_record, encode_record
 from agent_memory.storage.sql.appending import ChatRow, now
-from agent_memory.storage.sql.compiled import AnyConnection, Row
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.schema import KEY_COLUMNS
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import AnyConnection, Row, Statements
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -115,7 +114,7 @@ def list_page(
     if after is not None:
         key_values = statements.key_values(after)
         values |= {f"after_{name}": value for name, value in key_values.items()}
-    page = statements.page(len(scope), following=after is not None)
+    page = statements.page(len(scope), after is not None)
     rows = page.rows(connection, {**values, "limit": limit})
     return [_info(statements, row) for row in rows]
 
@@ -147,7 +146,7 @@ def forget(connection: AnyConnection, statements: Statements, key: ChatKey, keep
     counted = statements.count_messages.row(connection, gone)
     statements.drop_entries.run(connection, gone)
     statements.set_floor.run(connection, {"chat": chat.number, "value": floor, "now": now()})
-    statements.records.drop.run(connection, {"chat": chat.number})
+    statements.drop_records.run(connection, {"chat": chat.number})
     return 0 if counted is None else int(counted[0])
 
 
@@ -178,8 +177,7 @@ def put_record(
     chat = lock(connection, statements, key)
     if chat is None or not record.fits(chat.floor, chat.last):
         return False
-    records = statements.records
-    newest_row = records.newest.row(connection, {"chat": chat.number})
+    newest_row = statements.newest_record.row(connection, {"chat": chat.number})
     number, newest = (
         (0, None) if newest_row is None else (newest_row[0], statements.id_text(newest_row[1]))
     )
@@ -187,7 +185,7 @@ def put_record(
         return newest == record.id
     body = encode_record(record)
     row = (chat.number, number + 1, statements.id_value(record.id), body)
-    records.add.run(connection, [row])
+    statements.add_record.insert(connection, [row])
     return True
 
 
@@ -199,15 +197,14 @@ def read_records(
     The error's `record_id` is what a record names that replaces the newest one, unless a newer
     version wrote that.
     """
-    records = statements.records
-    reading = records.load if newest_only else records.list
+    reading = statements.read_newest_record if newest_only else statements.read_records
     found: list[SummaryRecord | CorruptedRecordError] = []
     for chat, number, body in reading.rows(connection, statements.key_values(key)):
         location = f"table {statements.tables.records.fullname}, chat {chat}, number {number}"
         try:
             found.append(decode_record(body, key.agent_id, location=location))
         except CorruptedRecordError as error:
-            newest = records.newest.row(connection, {"chat": chat})
+            newest = statements.newest_record.row(connection, {"chat": chat})
             if newest is not None and newest[0] == number and not error.is_newer:
                 error.record_id = statements.id_text(newest[1])
             found.append(error)
@@ -217,4 +214,4 @@ def read_records(
 def drop_records(connection: AnyConnection, statements: Statements, key: ChatKey) -> int:
     """Remove all records of a chat and return how many there were."""
     chat = lock(connection, statements, key)
-    return 0 if chat is None else statements.records.drop.run(connection, {"chat": chat.number})
+    return 0 if chat is None else statements.drop_records.run(connection, {"chat": chat.number})

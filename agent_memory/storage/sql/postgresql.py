@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Dialect, text
-
 from agent_memory.log import LogSlice
 from agent_memory.storage.sql.appending import ChatRow, Group, Save, now
-from agent_memory.storage.sql.compiled import AnyConnection, KeyValues, StatementSet
-from agent_memory.storage.sql.schema import Tables
+from agent_memory.storage.sql.statements import AnyConnection, KeyValues, Statements
 
 # Arrays, so that one text serves groups of any size. The rows come in key order and are locked
 # in that order. What a statement cannot finish it undoes, so that it needs no transaction.
@@ -59,22 +56,17 @@ SELECT number, floor, last FROM head
 """
 
 
-class PostgresAppend(StatementSet):
-    """Appends groups in one statement; see :class:`StatementSet` for the arguments."""
+class PostgresAppend:
+    """Appends groups in one statement."""
 
-    def __init__(self, tables: Tables, dialect: Dialect) -> None:
-        super().__init__(tables, dialect)
-        names: Any = dialect.identifier_preparer
-        chats, entries = names.format_table(tables.chats), names.format_table(tables.entries)
-        compiled = (
-            self._compile(text(written.format(chats=chats, entries=entries)))
-            for written in (_TEXT, _TEXT_FOR_ONE)
-        )
-        self._statement, self._for_one = compiled
+    def __init__(self, statements: Statements) -> None:
+        self._statements = statements
+        self._statement = statements.compile(_TEXT)
+        self._for_one = statements.compile(_TEXT_FOR_ONE)
 
     def append(self, connection: AnyConnection, saves: Sequence[Save]) -> list[LogSlice]:
         """Do what ``append_group`` does; `connection` is in autocommit mode."""
-        group = Group(self, saves)
+        group = Group(self._statements, saves)
         if len(saves) == 1 and len(saves[0].encoded) == 1:
             chats = self._append_one(connection, saves[0])
         else:
@@ -85,10 +77,10 @@ class PostgresAppend(StatementSet):
 
     def _append_one(self, connection: AnyConnection, save: Save) -> dict[KeyValues, ChatRow]:
         ((entry_id, note, body),) = save.encoded
-        values = self.key_values(save.key)
+        values = self._statements.key_values(save.key)
         values.update({"id": entry_id, "note": note, "body": body, "now": now()})
         (row,) = self._for_one.rows(connection, values)
-        return {self.key_tuple(save.key): ChatRow(*row)}
+        return {self._statements.key_tuple(save.key): ChatRow(*row)}
 
 
 def _chat_values(group: Group) -> dict[str, list[Any]]:

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
-from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
     DatabaseFileError,
@@ -24,6 +23,7 @@ from agent_memory.storage.sql.errors import (
     is_rolled_back,
     needs_reopening,
 )
+from agent_memory.storage.sql.statements import AnyConnection
 from agent_memory.storage.sql.transactor import CommitFailedError, Transactor, connected
 
 T = TypeVar("T")

@@ -1,100 +1,231 @@
-"""Every statement the store sends, compiled once per engine."""
+"""Every statement the store sends: SQL, put into the driver's parameter style once per engine.
+
+It is then run as text, because Core's per-execution cost would dominate a lone save.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias, cast
 
-from sqlalchemy import (
-    ColumnElement,
-    Dialect,
-    and_,
-    asc,
-    bindparam,
-    delete,
-    desc,
-    func,
-    literal_column,
-    or_,
-    select,
-    true,
-    tuple_,
-    update,
-)
+import attrs
+from sqlalchemy import ColumnElement, Connection, Dialect, bindparam, select, text, tuple_
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from agent_memory.storage.sql.compiled import (
-    AnyConnection,
-    Insertion,
-    Row,
-    Statement,
-    StatementSet,
-    bind,
-    many,
-)
-from agent_memory.storage.sql.schema import KEY_COLUMNS, Tables
+from agent_memory.messages import ChatKey
+from agent_memory.storage.sql.schema import FAMILIES, KEY_COLUMNS, Tables
 
+Row: TypeAlias = Sequence[Any]
 
-class RecordStatements(StatementSet):
-    """The statements about summary records; see :class:`StatementSet`."""
-
-    @cached_property
-    def add(self) -> Insertion:
-        """Insert records."""
-        return self._adding(self.tables.records)
-
-    @cached_property
-    def newest(self) -> Statement:
-        """Find the newest record of `chat`: number, id."""
-        records = self.tables.records.c
-        finding = select(records.number, records.id).where(self._in_chat(records))
-        return self._compile(finding.order_by(records.number.desc()).limit(1))
-
-    @cached_property
-    def load(self) -> Statement:
-        """Read the newest record of a chat: chat, number, body."""
-        newest = self._records().order_by(self.tables.records.c.number.desc())
-        return self._compile(newest.limit(1))
-
-    @cached_property
-    def list(self) -> Statement:
-        """Read all records of a chat: chat, number, body."""
-        return self._compile(self._records().order_by(self.tables.records.c.number))
-
-    @cached_property
-    def drop(self) -> Statement:
-        """Delete the records of `chat`."""
-        records = self.tables.records
-        return self._compile(delete(records).where(self._in_chat(records.c)))
-
-    def _records(self) -> Any:
-        chats, records = self.tables.chats, self.tables.records
-        joined = chats.join(records, records.c.chat == chats.c.number)
-        columns = records.c.chat, records.c.number, records.c.body
-        return select(*columns).select_from(joined).where(*self._key_is())
-
+KeyValues: TypeAlias = tuple[Any, Any, Any]
+"""A chat's key as the engine keeps it; in the engine's order, which is that of the keys."""
 
 IDS_AT_ONCE: Final = 500
 """How many ids one look-up may name: older releases of SQLite take 999 parameters."""
 
-_RAISED: Final = (*KEY_COLUMNS, "last")
+_KEY_IS: Final = "user_id = :user_id AND session_id = :session_id AND agent_id = :agent_id"
+_ADVANCED: Final = (*KEY_COLUMNS, "last")
 
-_ZERO: Final[ColumnElement[int]] = literal_column("0")
-_ALWAYS: Final[ColumnElement[bool]] = true()
+# Chat, floor, position, body; one row with nulls if there are no entries. Chat and entries come
+# from one statement, hence from one snapshot: a delete between the two never pairs an old floor
+# with new rows.
+_READ: Final = """\
+SELECT chats.number, floor, position, body
+FROM {chats} AS chats LEFT JOIN {entries} AS entries ON entries.chat = chats.number {bound}
+WHERE {key} ORDER BY position {order} {limit}
+"""
+_AFTER: Final = "AND position > :after"
+
+# The same with a limit, as servers need it: they read the whole log for one outside the join.
+_READ_PART: Final = """\
+SELECT chats.number, floor, position, body
+FROM {chats} AS chats LEFT JOIN (
+  SELECT chat, position, body FROM {entries}
+  WHERE chat = (SELECT number FROM {chats} WHERE {key}) {bound}
+  ORDER BY position {order} {limit}
+) AS entries ON entries.chat = chats.number
+WHERE {key} ORDER BY position {order}
+"""
+
+_READ_RECORDS: Final = """\
+SELECT chat, records.number, body
+FROM {chats} AS chats JOIN {records} AS records ON records.chat = chats.number
+WHERE {key} ORDER BY records.number {ending}
+"""
 
 
-class Statements(StatementSet):
-    """The statements about chats and their entries; see :class:`StatementSet`."""
+class AnyConnection(Protocol):
+    """What statements are run on: a ``Connection``, or a driver's own that looks like one."""
+
+    def exec_driver_sql(self, statement: str, parameters: Any = ..., /) -> Any:
+        """Execute a text; `parameters` are a list for several rows. Gives the driver's cursor."""
+
+
+def many(connection: AnyConnection) -> Connection:
+    """Return a server's connection as that of Core, which knows how to send many rows at once."""
+    return cast("Connection", connection)
+
+
+@attrs.frozen
+class Statement:
+    """One statement as the driver takes it.
+
+    Attributes:
+        text: in the driver's parameter style.
+        names: of its parameters, in their order.
+        by_name: whether the driver takes values by name.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    by_name: bool
+
+    def arrange(self, values: Mapping[str, Any]) -> Any:
+        """Return values as the driver takes them."""
+        return values if self.by_name else tuple([values[name] for name in self.names])
+
+    def run(self, connection: AnyConnection, values: Mapping[str, Any]) -> int:
+        """Execute it and return how many rows it changed."""
+        changed: int = connection.exec_driver_sql(self.text, self.arrange(values)).rowcount
+        return changed
+
+    def insert(self, connection: AnyConnection, rows: Sequence[Row]) -> None:
+        """Execute it for rows, at least one, with values in the order of its parameters."""
+        given: list[Any] = (
+            [dict(zip(self.names, row, strict=True)) for row in rows]
+            if self.by_name
+            else list(rows)
+        )
+        connection.exec_driver_sql(self.text, given if len(given) > 1 else given[0])
+
+    def rows(self, connection: AnyConnection, values: Mapping[str, Any]) -> Sequence[Row]:
+        """Execute it and return all rows."""
+        found: Sequence[Row] = connection.exec_driver_sql(
+            self.text, self.arrange(values)
+        ).fetchall()
+        return found
+
+    def few_rows(
+        self, connection: AnyConnection, values: Mapping[str, Any], characters: int
+    ) -> Sequence[Row] | None:
+        """Execute it and return all rows; None if their last columns hold more `characters`."""
+        rows: list[Row] = []
+        for row in connection.exec_driver_sql(self.text, self.arrange(values)):
+            characters -= len(row[-1] or "")
+            if characters < 0:
+                return None
+            rows.append(row)
+        return rows
+
+    def row(self, connection: AnyConnection, values: Mapping[str, Any]) -> Row | None:
+        """Execute it and return its first row, or None."""
+        rows = self.rows(connection, values)
+        return rows[0] if rows else None
+
+
+class Statements:
+    """The statements about chats, their entries and their summary records.
+
+    Args:
+        tables: where the chats are.
+        dialect: of an engine that has connected once, so that it knows the server's version.
+    """
 
     def __init__(self, tables: Tables, dialect: Dialect) -> None:
-        super().__init__(tables, dialect)
-        self.records = RecordStatements(tables, dialect)
+        self.tables = tables
+        self.family = FAMILIES[dialect.name]
+        self._dialect = dialect
         self._returns_rows = bool(getattr(dialect, "insert_returning", False))
-        self._known = lru_cache(self._compile_known)
-        self._pages = lru_cache(self._compile_page)
+        self._known = lru_cache(self._known_among)
+        self.page = lru_cache(self._page)
+        self._set_up_chats()
+        self._set_up_entries()
+        self._set_up_records()
+
+    def compile(self, sql: str, **parts: str) -> Statement:
+        """Make a statement of SQL with ``:name`` parameters, and parts of it in braces.
+
+        Tables are ``{chats}``, ``{entries}`` and ``{records}``; ``{key}`` selects a chat.
+        """
+        # The dialect quotes the tables' names where it must; no engine reserves the columns'.
+        names: Any = self._dialect.identifier_preparer
+        for table in ("chats", "entries", "records"):
+            parts[table] = names.format_table(getattr(self.tables, table))
+        return self._statement(text(sql.format(key=_KEY_IS, **parts)))
+
+    def _statement(self, written: Any, column_keys: Sequence[str] | None = None) -> Statement:
+        compiled = written.compile(dialect=self._dialect, column_keys=column_keys)
+        by_name = compiled.positiontup is None
+        names = tuple(compiled.params if by_name else compiled.positiontup)
+        return Statement(compiled.string, names, by_name)
+
+    # ---------------------------------------------------------------------------------- ids
+
+    def id_value(self, text: str) -> str | bytes:
+        """Return an id as the engine keeps it: MySQL compares bytes, the others text."""
+        return text.encode() if self.family == "mysql" else text
+
+    def id_text(self, value: str | bytes) -> str:
+        """Return the id that :meth:`id_value` made this of."""
+        return value.decode() if isinstance(value, bytes) else value
+
+    def key_tuple(self, key: ChatKey) -> KeyValues:
+        """Return a key as the engine keeps it."""
+        if self.family == "mysql":
+            return key.user_id.encode(), key.session_id.encode(), key.agent_id.encode()
+        return key.user_id, key.session_id, key.agent_id
+
+    def key_values(self, key: ChatKey) -> dict[str, Any]:
+        """Return a key as values of the key columns."""
+        return dict(zip(KEY_COLUMNS, self.key_tuple(key), strict=True))
 
     # -------------------------------------------------------------------------------- chats
+
+    def _set_up_chats(self) -> None:
+        # Locks a chat for the transaction: number, floor, last; no row if there is no such chat.
+        lock = "SELECT number, floor, last FROM {chats} WHERE {key} FOR UPDATE"
+        if self.family == "sqlite":
+            # A write, so that the transaction never upgrades from reader to writer, which fails
+            # at once with SQLITE_BUSY when another one wrote in between
+            # (https://www.sqlite.org/lang_transaction.html).
+            lock = "UPDATE {chats} SET last = last WHERE {key} RETURNING number, floor, last"
+        self.lock = self.compile(lock)
+        self.set_last = self.compile(
+            "UPDATE {chats} SET last = :value, updated_at = :now WHERE number = :chat"
+        )
+        self.set_floor = self.compile(
+            "UPDATE {chats} SET floor = :value, updated_at = :now WHERE number = :chat"
+        )
+        self.purge = self.compile(
+            "DELETE FROM {chats} WHERE floor = last AND updated_at <= :before"
+        )
+
+    def _page(self, scope: int, following: bool) -> Statement:  # noqa: FBT001
+        """List `limit` chats in key order.
+
+        Args:
+            scope: how many key columns are given, as `scope_…` values.
+            following: whether to list only what comes after the key in the `after_…` values.
+        """
+        return self.compile(
+            "SELECT {keys}, floor, last, created_at, updated_at FROM {chats} "
+            "WHERE last > floor{given}{after} ORDER BY {keys} LIMIT :limit",
+            keys=", ".join(KEY_COLUMNS),
+            given="".join(f" AND {column} = :scope_{column}" for column in KEY_COLUMNS[:scope]),
+            after=f" AND {self._comes_after(KEY_COLUMNS[scope:])}" if following else "",
+        )
+
+    def _comes_after(self, columns: Sequence[str]) -> str:
+        if self.family != "mysql":
+            bounds = ", ".join(f":after_{column}" for column in columns)
+            return f"({', '.join(columns)}) > ({bounds})"
+        # MySQL's optimizer finds ranges in this form, not in a comparison of rows.
+        after = ""
+        for column in reversed(columns):
+            equal = f" OR {column} = :after_{column} AND ({after})" if after else ""
+            after = f"{column} > :after_{column}{equal}"
+        return f"({after})"
 
     def advance_last(
         self, connection: AnyConnection, chats: Sequence[Row], now: int
@@ -110,7 +241,7 @@ class Statements(StatementSet):
             Of each: its key, number, floor and last, in any order.
         """
         times = {"floor": 0, "created_at": now, "updated_at": now}
-        rows = [dict(zip(_RAISED, chat, strict=True), **times) for chat in chats]
+        rows = [dict(zip(_ADVANCED, chat, strict=True), **times) for chat in chats]
         if not self._returns_rows:
             many(connection).execute(self._upsert, rows)
             keys = [chat[:-1] for chat in chats]
@@ -124,11 +255,11 @@ class Statements(StatementSet):
 
     @cached_property
     def _advance_last(self) -> Statement:
-        keys = [*_RAISED, "floor", "created_at", "updated_at"]
-        return self._compile(self._upsert, column_keys=keys)
+        return self._statement(self._upsert, [*_ADVANCED, "floor", "created_at", "updated_at"])
 
     @cached_property
     def _upsert(self) -> Any:
+        # Of Core, which knows how each version of each server says it, and how to send many rows.
         chats = self.tables.chats
         if self.family == "mysql":
             adding: Any = mysql.insert(chats)
@@ -155,154 +286,40 @@ class Statements(StatementSet):
 
     def _chat_columns(self) -> list[ColumnElement[Any]]:
         columns = self.tables.chats.c
-        names = (*KEY_COLUMNS, "number", "floor", "last")
-        return [columns[name] for name in names]
-
-    @cached_property
-    def lock(self) -> Statement:
-        """Lock a chat's row for the transaction: number, floor, last; no row if there is none."""
-        chats = self.tables.chats
-        columns = chats.c.number, chats.c.floor, chats.c.last
-        if self.family == "sqlite":
-            # A write, so that the transaction never upgrades from reader to writer, which fails
-            # at once with SQLITE_BUSY when another one wrote in between
-            # (https://www.sqlite.org/lang_transaction.html).
-            touch = update(chats).where(*self._key_is()).values(last=chats.c.last)
-            return self._compile(touch.returning(*columns))
-        return self._compile(select(*columns).where(*self._key_is()).with_for_update())
-
-    @cached_property
-    def set_last(self) -> Statement:
-        """Set `last` of the chat `number`."""
-        return self._set("last")
-
-    @cached_property
-    def set_floor(self) -> Statement:
-        """Set `floor` of the chat `number`."""
-        return self._set("floor")
-
-    def _set(self, name: str) -> Statement:
-        chats = self.tables.chats
-        changed = {
-            name: bind(chats.c[name], "value"),
-            "updated_at": bind(chats.c.updated_at, "now"),
-        }
-        number = bind(chats.c.number, "chat")
-        return self._compile(update(chats).where(chats.c.number == number).values(changed))
-
-    @cached_property
-    def purge(self) -> Statement:
-        """Remove the heads of chats that hold nothing, untouched since `before`."""
-        chats = self.tables.chats
-        old = chats.c.updated_at <= bind(chats.c.updated_at, "before")
-        return self._compile(delete(chats).where(chats.c.floor == chats.c.last, old))
-
-    def page(self, scope: int, *, following: bool) -> Statement:
-        """List `limit` chats in key order.
-
-        Args:
-            scope: how many key columns are given, as `scope_…` values.
-            following: whether to list only what comes after the key in the `after_…` values.
-        """
-        return self._pages(scope, following)
-
-    def _compile_page(self, scope: int, following: bool) -> Statement:  # noqa: FBT001
-        chats = self.tables.chats
-        columns = [chats.c[name] for name in KEY_COLUMNS]
-        shown = *columns, chats.c.floor, chats.c.last, chats.c.created_at, chats.c.updated_at
-        listing = select(*shown).where(chats.c.last > chats.c.floor)
-        for column in columns[:scope]:
-            listing = listing.where(column == bind(column, f"scope_{column.name}"))
-        if following:
-            listing = listing.where(self._after(columns[scope:]))
-        limit = bindparam("limit", type_=chats.c.number.type)
-        return self._compile(listing.order_by(*columns).limit(limit))
-
-    def _after(self, columns: list[Any]) -> ColumnElement[bool]:
-        bounds = [bind(column, f"after_{column.name}") for column in columns]
-        if self.family != "mysql":
-            return tuple_(*columns) > tuple_(*bounds)
-        # MySQL's optimizer finds ranges in this form, not in a comparison of rows.
-        after: ColumnElement[bool] = columns[-1] > bounds[-1]
-        for column, bound in zip(columns[-2::-1], bounds[-2::-1], strict=True):
-            after = or_(column > bound, and_(column == bound, after))
-        return after
+        return [columns[name] for name in (*KEY_COLUMNS, "number", "floor", "last")]
 
     # ------------------------------------------------------------------------------ entries
 
-    @cached_property
-    def add_entry(self) -> Insertion:
-        """Insert entries."""
-        return self._adding(self.tables.entries)
-
-    @cached_property
-    def read_all(self) -> Statement:
-        """Read a log: chat, floor, position, body; one row with nulls if it is empty.
-
-        ChatRow and entries come from one statement, hence from one snapshot: a delete between the
-        two never pairs an old floor with new rows.
-        """
-        return self._reading()
-
-    @cached_property
-    def read(self) -> Statement:
-        """Read as :attr:`read_all`, above `after`."""
-        # Apart from `read_all`: a plan that PostgreSQL keeps for both would be bad for one.
-        return self._reading(self.tables.entries.c.position > self._bigint("after"))
-
-    @cached_property
-    def read_first(self) -> Statement:
-        """Read as :attr:`read`, the oldest `first` at most."""
-        position = self.tables.entries.c.position
-        return self._reading(position > self._bigint("after"), "first")
-
-    @cached_property
-    def read_last(self) -> Statement:
-        """Read as :attr:`read`, the newest `newest` at most, the newest first."""
-        position = self.tables.entries.c.position
-        return self._reading(position > self._bigint("after"), "newest", newest_first=True)
-
-    def _reading(
-        self,
-        bound: ColumnElement[bool] = _ALWAYS,
-        limit: str = "",
-        *,
-        newest_first: bool = False,
-    ) -> Statement:
+    def _set_up_entries(self) -> None:
+        self.add_entries = self.compile(
+            "INSERT INTO {entries} (chat, position, id, note, body) "
+            "VALUES (:chat, :position, :id, :note, :body)"
+        )
+        # Apart from `read`: a plan that PostgreSQL keeps for both would be bad for one.
+        self.read_all = self.compile(_READ, bound="", order="ASC", limit="")
+        self.read = self.compile(_READ, bound=_AFTER, order="ASC", limit="")
         # Entries are counted, not positions: rows may have been deleted behind the store's back.
         # A limit in the index's own order bounds what any engine looks at, whatever it guesses.
-        chats, entries = self.tables.chats, self.tables.entries
-        in_order = desc if newest_first else asc
-        part: Any = entries
-        if limit and self.family != "sqlite":
-            # Servers would read the whole log for a limit outside the join.
-            number = select(chats.c.number).where(*self._key_is()).scalar_subquery()
-            limited = select(entries).where(entries.c.chat == number, bound)
-            part = limited.order_by(in_order(entries.c.position)).limit(self._bigint(limit))
-            part, bound = part.subquery("part"), _ALWAYS
-        joined = chats.outerjoin(part, and_(part.c.chat == chats.c.number, bound))
-        columns = chats.c.number, chats.c.floor, part.c.position, part.c.body
-        reading = select(*columns).select_from(joined).where(*self._key_is())
-        reading = reading.order_by(in_order(part.c.position))
-        if limit and part is entries:
-            # With the offset spelled out SQLAlchemy adds no parameter of its own for it.
-            reading = reading.limit(self._bigint(limit)).offset(_ZERO)
-        return self._compile(reading)
-
-    @cached_property
-    def read_session(self) -> Statement:
-        """Read all chats of a session: agent id, chat, floor, position, body."""
-        chats, entries = self.tables.chats, self.tables.entries
-        joined = chats.join(entries, entries.c.chat == chats.c.number)
-        columns = (
-            chats.c.agent_id,
-            chats.c.number,
-            chats.c.floor,
-            entries.c.position,
-            entries.c.body,
+        part = _READ if self.family == "sqlite" else _READ_PART
+        self.read_first = self.compile(part, bound=_AFTER, order="ASC", limit="LIMIT :first")
+        self.read_last = self.compile(part, bound=_AFTER, order="DESC", limit="LIMIT :newest")
+        self.read_session = self.compile(
+            "SELECT agent_id, chats.number, floor, position, body FROM {chats} AS chats "
+            "JOIN {entries} AS entries ON entries.chat = chats.number "
+            "WHERE user_id = :user_id AND session_id = :session_id ORDER BY agent_id, position"
         )
-        reading = select(*columns).select_from(joined).where(*self._key_is()[:2])
-        return self._compile(reading.order_by(chats.c.agent_id, entries.c.position))
+        # The position of the oldest of the newest `skip` + 1 messages.
+        self.oldest_kept = self.compile(
+            "SELECT position FROM {entries} WHERE chat = :chat AND note = 0 "
+            "ORDER BY position DESC LIMIT 1 OFFSET :skip"
+        )
+        self.count_messages = self.compile(
+            "SELECT count(*) FROM {entries} "
+            "WHERE chat = :chat AND position <= :position AND note = 0"
+        )
+        self.drop_entries = self.compile(
+            "DELETE FROM {entries} WHERE chat = :chat AND position <= :position"
+        )
 
     def known(self, connection: AnyConnection, chat: int, ids: Sequence[Any]) -> Iterator[Row]:
         """Find which of these ids a chat holds: id, position, body."""
@@ -311,32 +328,21 @@ class Statements(StatementSet):
             values = {"chat": chat, **{f"id_{i}": value for i, value in enumerate(part)}}
             yield from self._known(len(part)).rows(connection, values)
 
-    def _compile_known(self, count: int) -> Statement:
-        entries = self.tables.entries.c
-        ids = [bind(entries.id, f"id_{i}") for i in range(count)]
-        finding = select(entries.id, entries.position, entries.body)
-        return self._compile(finding.where(self._in_chat(entries), entries.id.in_(ids)))
+    def _known_among(self, count: int) -> Statement:
+        return self.compile(
+            "SELECT id, position, body FROM {entries} WHERE chat = :chat AND id IN ({ids})",
+            ids=", ".join(f":id_{i}" for i in range(count)),
+        )
 
-    @cached_property
-    def oldest_kept(self) -> Statement:
-        """Find the position of the oldest of the newest `skip` + 1 messages of `chat`."""
-        entries = self.tables.entries.c
-        finding = select(entries.position).where(self._in_chat(entries), entries.note == _ZERO)
-        skip = self._bigint("skip")
-        return self._compile(finding.order_by(entries.position.desc()).limit(1).offset(skip))
+    # ------------------------------------------------------------------------------ records
 
-    @cached_property
-    def count_messages(self) -> Statement:
-        """Count the messages of `chat` up to `position`."""
-        entries = self.tables.entries.c
-        counting = select(func.count()).select_from(self.tables.entries)
-        return self._compile(counting.where(*self._up_to(), entries.note == _ZERO))
-
-    @cached_property
-    def drop_entries(self) -> Statement:
-        """Delete the entries of `chat` up to `position`."""
-        return self._compile(delete(self.tables.entries).where(*self._up_to()))
-
-    def _up_to(self) -> list[ColumnElement[bool]]:
-        entries = self.tables.entries.c
-        return [self._in_chat(entries), entries.position <= self._bigint("position")]
+    def _set_up_records(self) -> None:
+        self.add_record = self.compile(
+            "INSERT INTO {records} (chat, number, id, body) VALUES (:chat, :number, :id, :body)"
+        )
+        self.newest_record = self.compile(
+            "SELECT number, id FROM {records} WHERE chat = :chat ORDER BY number DESC LIMIT 1"
+        )
+        self.read_records = self.compile(_READ_RECORDS, ending="")
+        self.read_newest_record = self.compile(_READ_RECORDS, ending="DESC LIMIT 1")
+        self.drop_records = self.compile("DELETE FROM {records} WHERE chat = :chat")

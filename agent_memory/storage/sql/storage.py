@@ -17,13 +17,12 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.sql import operations, schema
 from agent_memory.storage.sql.appending import GroupAppender
-from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.engines import Durability, EngineOptions, max_body_bytes
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.executor import SqlExecutor, make_executor
 from agent_memory.storage.sql.postgresql import PostgresAppend
 from agent_memory.storage.sql.schema import make_tables
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import AnyConnection, Statements
 from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
 from agent_memory.storage.summaries import Found, StoredSummaries
 from agent_memory.validation import checked_seconds
@@ -185,10 +184,9 @@ class SqlChatStorage(ChatStorage):
             raise
         statements = Statements(self._tables, executor.engine.dialect)
         codec = RowCodec(statements, max_bytes)
-        dialect = executor.engine.dialect
         in_one_statement = None
         if statements.family == "postgresql":
-            in_one_statement = PostgresAppend(self._tables, dialect).append
+            in_one_statement = PostgresAppend(statements).append
         executor.appender = GroupAppender(statements, codec, in_one_statement)
         self._opened_parts = _Opened(executor, statements, codec)
 

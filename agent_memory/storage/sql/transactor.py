@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection, Engine
 
 from agent_memory.errors import InvalidRequestError
-from agent_memory.storage.sql.compiled import AnyConnection
 from agent_memory.storage.sql.errors import (
     VENDOR_ERRORS,
     Failure,
@@ -19,6 +18,7 @@ from agent_memory.storage.sql.errors import (
     is_rolled_back,
     kind_of,
 )
+from agent_memory.storage.sql.statements import AnyConnection
 
 T = TypeVar("T")
 
