@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
-from agent_memory.providers.parsing import must_stay
 from agent_memory.summarizers.base import is_summary
 from agent_memory.tokens import TokenCounter, guarded
-from agent_memory.turns import Group, group, leading_system
+from agent_memory.turns import Group, group, leading_system, must_stay
 from agent_memory.validation import checked_count
 
 __all__ = ["fit_to_tokens"]

@@ -26,7 +26,7 @@ import openai
 from aiohttp import web
 
 from agent_memory.messages import Usage
-from agent_memory.text_tokens import estimate_text_tokens
+from agent_memory.tokens import estimate_text_tokens
 
 
 @attrs.frozen

@@ -10,11 +10,10 @@ from agent_memory import (
     InMemoryChatStorage,
     SummarizingChatStorage,
 )
-from agent_memory.exchanges import facts_of
 from agent_memory.providers import parts
-from agent_memory.providers.parsing import must_stay
 from agent_memory.summarizing.compaction import Snapshot
 from agent_memory.testing import ScriptedSummarizer, witness_summary, witnessed
+from agent_memory.turns import facts_of, must_stay
 
 IDS = ("user", "session", "agent")
 KEY = ChatKey(*IDS)

@@ -12,7 +12,6 @@ from adversarial import TEXTS
 from agent_memory import ConversationMessage
 from agent_memory.audit.escaping import clipped, one_line, safe_json, visible
 from agent_memory.audit.exporting import _escaped, _fenced
-from agent_memory.clipping import clip_summary
 from agent_memory.models.openai import _OVERFLOW, _THOUGHT
 from agent_memory.storage.urls import without_secrets
 from agent_memory.summarizers.extractive import ExtractiveSummarizer
@@ -25,8 +24,8 @@ from agent_memory.summarizers.transcript import (
     packed,
     shortened,
 )
-from agent_memory.text_tokens import estimate_text_tokens
-from agent_memory.tokens import HeuristicTokenCounter
+from agent_memory.summarizing.summarizer_call import clip_summary
+from agent_memory.tokens import HeuristicTokenCounter, estimate_text_tokens
 
 _STEP: Final = 8
 _TOO_QUICK: Final = 0.01

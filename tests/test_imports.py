@@ -27,8 +27,7 @@ FLOORS = [
     {"errors", "messages"},
     {"log", "records", "events", "telemetry"},
     # functions over messages, and the formats of providers
-    {"providers", "models", "text_tokens", "tokens", "clipping", "exchanges", "turns"}
-    | {"attribution"},
+    {"providers", "models", "tokens", "turns"} | {"attribution"},
     {"fitting", "summarizers"},
     # stores
     {"storage._engine"},
@@ -50,8 +49,8 @@ RANKS = {name: rank for rank, names in enumerate(FLOORS) for name in names}
 # What a backend may know of the package: nothing of views, summarizers or providers.
 BACKENDS = ("in_memory", "file", "sql", "dynamodb")
 NOT_FOR_BACKENDS = {
-    *("providers", "tokens", "text_tokens", "turns", "exchanges", "summarizing"),
-    *("models", "summarizers", "fitting", "clipping"),
+    *("providers", "tokens", "turns", "summarizing"),
+    *("models", "summarizers", "fitting"),
 }
 
 

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import from_openai
-from agent_memory.text_tokens import estimate_text_tokens
 from agent_memory.tokens import (
     MEDIA_TOKENS,
     MESSAGE_OVERHEAD,
     GuardedTokenCounter,
     HeuristicTokenCounter,
     TiktokenCounter,
+    estimate_text_tokens,
     guarded,
 )
 

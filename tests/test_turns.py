@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from agent_memory import turns
 from agent_memory.errors import InvalidRequestError
-from agent_memory.exchanges import ExchangeScan
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import parts
+from agent_memory.turns import ExchangeScan
 from histories import SHAPES, Piece, Said, conversations, histories, mixtures, render
 
 ANY_HISTORY = st.one_of(histories(), mixtures())

@@ -16,7 +16,6 @@ from agent_memory.audit.escaping import one_line, safe_json, visible
 from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note_text, part_text
 from agent_memory.audit.selection import WHOLE, Scope, Selection
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
-from agent_memory.exchanges import facts_of
 from agent_memory.log import ChatInfo, Entry, Note
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, convert, parts
@@ -24,6 +23,7 @@ from agent_memory.providers.part import to_json
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import parse
 from agent_memory.storage.merging import merge_streams
+from agent_memory.turns import facts_of
 
 ExportFormat: TypeAlias = Literal["jsonl", "openai", "openai-json", "markdown"]
 """``jsonl`` is lossless; ``openai`` a conversation a line; ``openai-json`` a list of them."""

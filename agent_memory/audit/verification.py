@@ -24,11 +24,11 @@ import attrs
 from agent_memory.audit.findings import Check, Finding, finding_of, is_unreadable
 from agent_memory.audit.log_pages import Hole, each_of, pages
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
-from agent_memory.exchanges import facts_of
 from agent_memory.log import ChatInfo, Entry, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.codec import encode_entry
+from agent_memory.turns import facts_of
 
 
 @attrs.define

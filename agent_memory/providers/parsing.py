@@ -207,17 +207,6 @@ def text_of(message: ConversationMessage) -> str:
     return joined(parts(message))
 
 
-def must_stay(message: ConversationMessage) -> bool:
-    """Whether a message stays in the view whatever is summarized.
-
-    It is pinned, or holds state that no summarizer can read and that stands for what came
-    before it: an encrypted compaction of the provider's.
-    """
-    if message.pinned or isinstance(message.content, str):
-        return message.pinned
-    return any(part.opaque for part in parts(message))
-
-
 def format_of(message: ConversationMessage) -> FormatName | None:
     """Which provider's format a message is written in; None when it could be any one's.
 

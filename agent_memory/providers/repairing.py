@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.exchanges import Facts, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     CONTENT_OMITTED,
@@ -28,7 +27,7 @@ from agent_memory.providers.format import (
 from agent_memory.providers.parsing import Provider, fits, format_named, in_context, parts
 from agent_memory.providers.part import Part, is_blank
 from agent_memory.providers.text import text_content
-from agent_memory.turns import leading_system
+from agent_memory.turns import Facts, facts_of, leading_system
 
 OPENING: Final = "(The assistant speaks first.)"
 """The text of the user message that is added where a provider wants the user to begin."""

@@ -83,3 +83,18 @@ def _says(message: ConversationMessage, block: Any) -> bool:
     return any(
         part.kind == "text" and (block is None or part.raw is block) for part in parts(message)
     )
+
+
+def cut_middle(text: str, size: int, mark: str, *, head: int | None = None) -> str:
+    """Return a text without its middle, if it is longer than `size`.
+
+    Args:
+        text: the text.
+        size: how many of its characters stay.
+        mark: what stands in place of the others.
+        head: how many of these are its first ones; by default half.
+    """
+    if len(text) <= size:
+        return text
+    first = size // 2 if head is None else head
+    return f"{text[:first]}{mark}{text[len(text) - size + first :]}"

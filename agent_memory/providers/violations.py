@@ -17,13 +17,12 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from agent_memory.exchanges import ExchangeScan, facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers.format import Format
 from agent_memory.providers.parsing import Provider, fits, format_named, in_context, parts
 from agent_memory.providers.part import Part
 from agent_memory.providers.repairing import is_signed
-from agent_memory.turns import leading_system
+from agent_memory.turns import ExchangeScan, facts_of, leading_system
 
 Rule: TypeAlias = Literal[
     "format",

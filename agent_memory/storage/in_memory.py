@@ -13,7 +13,8 @@ from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ConversationMessage
 from agent_memory.storage._engine.append_plan import PendingSave, append_plan
 from agent_memory.storage.base import ChatStorage
-from agent_memory.storage.summaries import StoredSummaries, SummaryStore
+from agent_memory.storage.hooks import StoredSummaries
+from agent_memory.storage.summaries import SummaryStore
 
 
 @attrs.define(eq=False)

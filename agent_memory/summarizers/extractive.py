@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent_memory.clipping import cut_middle
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import parts
 from agent_memory.providers.part import Part, to_json
+from agent_memory.providers.text import cut_middle
 from agent_memory.summarizers.base import (
     SummaryResult,
     new_summary_id,

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from agent_memory.clipping import cut_middle
+from agent_memory.providers.text import cut_middle
 
 _LINE: Final = re.compile(r"[\r\n\u2028\u2029]+")
 # An ender, what closes with it, then white space; East Asian enders need none. A letter or a

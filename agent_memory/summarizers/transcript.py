@@ -8,10 +8,10 @@ from typing import Final
 
 import attrs
 
-from agent_memory.clipping import cut_middle
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
 from agent_memory.providers.part import to_json
+from agent_memory.providers.text import cut_middle
 from agent_memory.summarizers.untrusted import without_encoded, without_own_tags
 
 _INDENT: Final = "    "

@@ -16,15 +16,14 @@ import attrs
 
 from agent_memory import turns
 from agent_memory.errors import InvalidSummaryError
-from agent_memory.exchanges import facts_of
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
-from agent_memory.providers.parsing import must_stay
-from agent_memory.summarizing.answers import (
+from agent_memory.summarizing.summarizer_call import (
     KnownMessages,
     check_order,
     checked_answer,
     is_rewritten,
 )
+from agent_memory.turns import facts_of, must_stay
 
 _QUESTIONS: Final = 2  # how many of the newest unanswered questions are kept
 _QUESTION_MESSAGES: Final = 4  # how many messages of each

@@ -23,8 +23,7 @@ from agent_memory.events import (
     Event,
 )
 from agent_memory.log import SummaryRecord
-from agent_memory.storage._engine.fair_share import run_fairly
-from agent_memory.storage._engine.shared_task import SharedTask
+from agent_memory.storage._engine.event_loops import SharedTask, run_fairly
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizers.base import Summarizer, SummarizerObject
 from agent_memory.summarizing.buffers import Attempts, Buffer, Buffers

@@ -10,11 +10,10 @@ from typing import Final
 
 import attrs
 
-from agent_memory.clipping import clip_summary
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.log import Covered, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.storage._engine.fair_share import run_fairly
+from agent_memory.storage._engine.event_loops import run_fairly
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
@@ -26,7 +25,7 @@ from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
 from agent_memory.summarizing.buffers import Attempts
 from agent_memory.summarizing.compaction import Compaction, OpenRun, Snapshot
 from agent_memory.summarizing.options import SummarizingOptions
-from agent_memory.summarizing.summarizer_task import SummarizerTask
+from agent_memory.summarizing.summarizer_call import SummarizerTask, clip_summary
 from agent_memory.summarizing.view import ChatView
 from agent_memory.tokens import TokenCounter
 

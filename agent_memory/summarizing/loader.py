@@ -14,8 +14,7 @@ from typing import Final
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.log import LogSlice, SummaryRecord, since_cleared
 from agent_memory.messages import ChatKey, ConversationMessage
-from agent_memory.storage._engine.fair_share import run_fairly
-from agent_memory.storage._engine.shared_task import SharedTask
+from agent_memory.storage._engine.event_loops import SharedTask, run_fairly
 from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizing.buffers import Buffer, Peek
 from agent_memory.summarizing.view import ChatView

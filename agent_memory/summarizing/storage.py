@@ -14,8 +14,7 @@ from agent_memory.explaining import Explanation, explain
 from agent_memory.log import Entry, LogSlice, SummaryRecord, retracted_ids
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
-from agent_memory.storage._engine.fair_share import OFF_LOOP, take_turn
-from agent_memory.storage._engine.shared_task import SharedTask
+from agent_memory.storage._engine.event_loops import OFF_LOOP, SharedTask, take_turn
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.wrapper import WrapperChatStorage
 from agent_memory.summarizers.base import Summarizer, check_summarizer

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from agent_memory import turns
-from agent_memory.exchanges import facts_of
 from agent_memory.log import (
     Covered,
     Entry,
@@ -17,8 +16,8 @@ from agent_memory.log import (
     retraction_of,
 )
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
-from agent_memory.providers.parsing import must_stay
 from agent_memory.summarizing.compaction import Compaction, Snapshot
+from agent_memory.turns import facts_of, must_stay
 
 _MOST_OVER: Final = 2  # estimates err high, by less than this factor
 _Count: TypeAlias = Callable[[ConversationMessage], int]

@@ -16,7 +16,7 @@ from agent_memory.models.chat_model import (
 )
 from agent_memory.providers import from_openai, reshape, text_of
 from agent_memory.summarizers.base import summary_body
-from agent_memory.text_tokens import estimate_text_tokens
+from agent_memory.tokens import estimate_text_tokens
 from agent_memory.turns import group
 
 

@@ -23,7 +23,7 @@ from agent_memory.summarizers.transcript import (
     shortened,
 )
 from agent_memory.summarizers.untrusted import without_encoded
-from agent_memory.text_tokens import estimate_text_tokens
+from agent_memory.tokens import estimate_text_tokens
 from histories import SHAPES, conversations, render
 
 _BASE64 = "iVBORw0KGgoA" * 5_000

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from agent_memory.errors import StorageError, StorageUnavailableError
 from agent_memory.messages import ChatKey
-from agent_memory.storage._engine.shared_task import PerLoop
+from agent_memory.storage._engine.event_loops import PerLoop
 
 T = TypeVar("T")
 

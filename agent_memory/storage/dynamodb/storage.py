@@ -33,7 +33,8 @@ from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import MAX_ENTRIES
 from agent_memory.storage.dynamodb.writer import GROUP, LogWriter
-from agent_memory.storage.summaries import Found, StoredSummaries, SummaryStore
+from agent_memory.storage.hooks import Found, StoredSummaries
+from agent_memory.storage.summaries import SummaryStore
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     unpack,
     zipped,
 )
-from agent_memory.storage.summaries import Found
+from agent_memory.storage.hooks import Found
 
 _KEYS: Final = ("pk", "sk", "floor")
 

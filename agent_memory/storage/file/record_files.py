@@ -29,7 +29,7 @@ from agent_memory.storage.file.disk import (
     sync_directory,
 )
 from agent_memory.storage.file.lock import ChatLock
-from agent_memory.storage.summaries import Found
+from agent_memory.storage.hooks import Found
 
 
 @attrs.frozen

@@ -46,8 +46,9 @@ from agent_memory.storage.file.reader import (
 )
 from agent_memory.storage.file.record_files import RecordFiles
 from agent_memory.storage.file.trimming import Trimmer
+from agent_memory.storage.hooks import Found, StoredSummaries
 from agent_memory.storage.requests import check_scope_ids
-from agent_memory.storage.summaries import Found, StoredSummaries, SummaryStore
+from agent_memory.storage.summaries import SummaryStore
 from agent_memory.validation import checked_seconds
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from agent_memory.errors import InvalidRequestError, StorageClosedError, Storage
 from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage, Scope
+from agent_memory.storage.hooks import Found, StoredSummaries
 from agent_memory.storage.sql import operations, schema
 from agent_memory.storage.sql.appending import GroupAppender
 from agent_memory.storage.sql.engines import Durability, EngineOptions, max_body_bytes
@@ -24,7 +25,6 @@ from agent_memory.storage.sql.postgresql import PostgresAppend
 from agent_memory.storage.sql.schema import make_tables
 from agent_memory.storage.sql.statements import AnyConnection, Statements
 from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
-from agent_memory.storage.summaries import Found, StoredSummaries
 from agent_memory.validation import checked_seconds
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import gc
 import weakref
 
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.storage._engine.fair_share import AT_ONCE, FairShare, take_turn
+from agent_memory.storage._engine.event_loops import AT_ONCE, FairShare, take_turn
 from agent_memory.testing import ScriptedSummarizer
 from rig import dialogue
 

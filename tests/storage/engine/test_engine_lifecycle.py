@@ -9,7 +9,7 @@ import pytest
 
 from agent_memory import StorageUnavailableError
 from agent_memory.errors import StorageClosedError
-from agent_memory.storage._engine.lifecycle import Lifecycle
+from agent_memory.storage.hooks import Lifecycle
 from agent_memory.testing import Gate
 
 

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from agent_memory.storage._engine.shared_task import SharedSemaphore, SharedTask, is_over
+from agent_memory.storage._engine.event_loops import SharedSemaphore, SharedTask, is_over
 
 pytestmark = pytest.mark.leaves_things  # loops that end in the middle of things
 

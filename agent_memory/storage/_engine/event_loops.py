@@ -1,9 +1,13 @@
-"""Work begun in one event loop that tasks of any loop may wait for.
+"""What tasks share: work that was begun in another event loop, and the time of their own loop.
 
 A loop may be closed, or stop running, in the middle of a task: ``asyncio.run`` in a worker
 thread that ends, a program of one ``run_until_complete`` after another. Nothing notifies
 those that wait in other loops, so they check once a second. This module alone asks whether a
 loop still runs or is closed; so it also keeps what each loop has one of.
+
+Within a loop, tasks that are ready at the same moment run one after the other before it looks at
+timers and sockets again: a thousand chats that are summarized together would hold it for half a
+second. Work that takes long is therefore done for a few chats in each of its rounds.
 """
 
 from __future__ import annotations
@@ -22,6 +26,10 @@ import attrs
 T = TypeVar("T")
 
 _CHECK_SECONDS: Final = 1.0
+OFF_LOOP: Final = 500
+"""Messages; pure work on more of them is done in a worker thread."""
+AT_ONCE: Final = 4
+"""Pieces of work in a round of the loop; each takes a millisecond or less, as a rule."""
 
 
 def is_over(task: asyncio.Task[Any]) -> bool:
@@ -201,3 +209,55 @@ class SharedSemaphore:
                 self._held.add(turn)
                 if not turn.given.done():
                     turn.given.set_result(None)
+
+
+class FairShare:
+    """Lets the tasks of one loop take turns; not for other threads."""
+
+    def __init__(self) -> None:
+        self._left = AT_ONCE
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._counting = False
+
+    async def turn(self) -> None:
+        """Wait until it is this task's turn; at once while few want one."""
+        loop = asyncio.get_running_loop()
+        self._count(loop)
+        if self._left and not self._waiting:
+            self._left -= 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn  # a cancelled waiter leaves a turn unused; the next round makes up for it
+
+    def _count(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._counting:
+            self._counting = True
+            loop.call_soon(self._next_round, loop)
+
+    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._counting = False
+        self._left = AT_ONCE
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= 1
+        if self._waiting or self._left < AT_ONCE:
+            self._count(loop)
+
+
+_shares: Final = PerLoop(FairShare)
+
+
+async def take_turn() -> None:
+    """Wait for a turn in the running loop, before work that takes long."""
+    await _shares.of(asyncio.get_running_loop()).turn()
+
+
+async def run_fairly(messages: int, work: Callable[[], T]) -> T:
+    """Do pure work on messages in its turn, or in a thread where there are many of them."""
+    if messages <= OFF_LOOP:
+        await take_turn()
+        return work()
+    return await asyncio.to_thread(work)
