@@ -8,11 +8,12 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from agent_memory.errors import MessageTooLargeError, StorageClosedError
+from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
-from agent_memory.records import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.storage._engine.background_loop import BackgroundLoop, CallersLoop
 from agent_memory.storage._engine.group_commit import LoopGroupCommit
 from agent_memory.storage._engine.handoff import decode, result_of
@@ -148,6 +149,7 @@ class DynamoDbChatStorage(ChatStorage):
     """
 
     _has_threads = True
+    _append_is_cancel_safe = True  # LoopGroupCommit.save waits for the outcome
     _loop: BackgroundLoop | CallersLoop | None = None
     _components: Components | None = None
 
@@ -230,12 +232,9 @@ class DynamoDbChatStorage(ChatStorage):
         loop, components, self._components = self._loop, self._components, None
         if isinstance(loop, BackgroundLoop):
             try:
-                if components is not None:
-                    # A purge under way takes turns in the queue: it ends before that closes.
-                    await result_of(loop.submit(_all_others_done()))
-                    await result_of(components.saves.close())
+                # Its tasks end first: a purge under way takes turns in the queue.
+                await result_of(loop.drain_and_stop(partial(_finish, components, self._exits)))
             finally:
-                await result_of(loop.drain_and_stop(self._exits.aclose))
                 loop.stop()
         elif components is not None:
             components.saves.close()  # what waits is still committed, in the caller's loop
@@ -255,8 +254,6 @@ class DynamoDbChatStorage(ChatStorage):
 
     async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the client lives; a cancellation waits for its end."""
-        if isinstance(self._loop, BackgroundLoop):
-            return await result_of(self._loop.submit(work))
         if self._loop is None:
             raise AssertionError("a hook was called before the store was opened")
         return await self._loop.run(work)
@@ -276,7 +273,7 @@ class DynamoDbChatStorage(ChatStorage):
                 f"{MAX_ENTRIES:,} in one atomic step: save in several calls",
                 key=key,
             )
-        if isinstance(self._loop, CallersLoop):  # a save waits in a queue, not in the loop
+        if self._loop is not None:  # a save waits in a queue, not in the loop
             self._loop.check()
         texts = [encode_entry(entry) for entry in entries]
         saves = self._open_components.saves
@@ -339,8 +336,7 @@ def _milliseconds(clock: Callable[[], datetime]) -> Callable[[], int]:
     return lambda: int(clock().timestamp() * 1000)
 
 
-async def _all_others_done() -> None:
-    """Wait for the other tasks of the loop."""
-    mine = asyncio.current_task()
-    while others := asyncio.all_tasks() - {mine}:
-        await asyncio.wait(others)
+async def _finish(components: Components | None, exits: AsyncExitStack) -> None:
+    if components is not None:
+        await asyncio.wrap_future(components.saves.close())
+    await exits.aclose()

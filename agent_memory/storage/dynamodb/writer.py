@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 
 from agent_memory.errors import StorageError, StorageUnavailableError
+from agent_memory.log import Entry, Note
 from agent_memory.messages import ChatKey
-from agent_memory.records import Entry, Note
 from agent_memory.storage._engine.append_plan import (
     AppendPlan,
     Outcome,

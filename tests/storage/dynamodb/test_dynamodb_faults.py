@@ -412,6 +412,19 @@ async def test_closing_waits_for_a_purge_under_way(make, proxy, clock):
     await closing[0]
 
 
+async def test_c22_a_save_cancelled_while_its_item_is_put_ends_when_it_is_there(storage, proxy):
+    """Nothing is in flight when the cancellation is raised."""
+
+    async def cancel():
+        saving.cancel()
+
+    proxy.fail("PutItem", first(cancel))
+    saving = asyncio.ensure_future(storage.save_chat_message(*IDS, user()))
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert await contents(storage) == ["hello"]
+
+
 async def test_parts_of_a_refused_append_are_removed(make, proxy, impatient):
     """What was written for an item that never came is taken away."""
     storage = make()
