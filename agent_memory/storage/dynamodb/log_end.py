@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from agent_memory.errors import CorruptedRecordError
+from agent_memory.log import ChatInfo
 from agent_memory.messages import ChatKey
 from agent_memory.storage.dynamodb.table_layout import (
     DIGEST_BYTES,
@@ -96,6 +97,16 @@ class LogEnd:
     def unknown(self) -> bool:
         """Whether the table holds nothing of the chat."""
         return self.written_ms == 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nothing lives in the chat."""
+        return self.last == self.floor
+
+    def info(self, key: ChatKey) -> ChatInfo:
+        """Describe the chat."""
+        times = _datetime(self.created_ms), _datetime(self.written_ms)
+        return ChatInfo(key, self.floor, self.last, *times)
 
     def fresh(self, now: int) -> bool:
         """Whether a writer may still rely on it; not if the clock went back."""
@@ -196,8 +207,7 @@ def reserve_for(last: int) -> int:
     return max(_FIRST_RESERVE, 2 * last)
 
 
-def from_milliseconds(milliseconds: int) -> datetime:
-    """Return a time in milliseconds since 1970 as a datetime."""
+def _datetime(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from agent_memory.log import ChatInfo
 from agent_memory.messages import ChatKey
-from agent_memory.storage.dynamodb.log_end import LogEnd, expired, from_milliseconds
+from agent_memory.storage.dynamodb.log_end import LogEnd, expired
 from agent_memory.storage.dynamodb.ranges import (
     PositionRange,
     RawSlice,
@@ -43,6 +42,7 @@ nothing follows: both would take another query otherwise.
 """
 
 _PAGE: Final = 1000  # items; DynamoDB ends a page at 1 MB in any case
+_LISTED: Final = 8  # items; more would read much of a long chat for nothing
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class LogReader:
         """Return the log's end; its `unknown` is true if the table holds nothing of the chat."""
         as_of_ms = self.now()
         pages = self._pages(key, SortKey(0), forward=False, limit=1, only=HEADER)
-        return await self.end_of(key, await _first(pages), as_of_ms)
+        return await self.end_of(key, await _parsed(pages), as_of_ms)
 
     async def end_of(self, key: ChatKey, items: Sequence[LogItem], as_of_ms: int) -> LogEnd:
         """Return the end of a log, with the floor that expiry has raised by now.
@@ -167,6 +167,42 @@ class LogReader:
         held = [(item, body) for item, body in bodies if body is not None]
         return RawSlice(key, self.table.name, end.floor, requested, held)
 
+    # --------------------------------------------------------------------- users and chats
+
+    async def users(self) -> list[str]:
+        """Return all user ids, sorted; this reads the whole table."""
+        pages = self.table.scan(only=("pk",))
+        users: set[str] = set()
+        while not pages.done:
+            users.update(item["pk"]["S"] for item in await pages.next())
+        return sorted(users)
+
+    async def chats_after(
+        self, user_id: str, session_id: str | None, previous: ChatKey | None
+    ) -> tuple[list[tuple[ChatKey, LogEnd]], ChatKey | None]:
+        """Return the ends of the next few logs, living or not.
+
+        One query covers several short chats. Of a long one it reads only the beginning, and its
+        end takes another query.
+
+        Returns:
+            The chats with their logs' ends, and the one to continue after; None at the end.
+        """
+        as_of_ms = self.now()
+        stem = LOG if session_id is None else session_prefix(LOG, session_id)
+        low = stem if previous is None else prefix(LOG, previous) + END
+        pages = self.table.query(user_id, low, stem + END, limit=_LISTED, only=HEADER)
+        chats: dict[ChatKey, list[LogItem]] = {}
+        for item in await pages.next():
+            key, _ = split_sort_key(user_id, item["sk"]["B"])
+            chats.setdefault(key, []).append(from_attributes(item))
+        last = None if pages.done else next(reversed(chats), None)
+        ends = [
+            (key, await (self.end(key) if key == last else self.end_of(key, items, as_of_ms)))
+            for key, items in chats.items()
+        ]
+        return ends, last
+
     # ---------------------------------------------------------------- which items are read
 
     async def _window(
@@ -193,7 +229,7 @@ class LogReader:
         self, key: ChatKey, after: int, last: int, as_of_ms: int
     ) -> tuple[list[LogItem], LogEnd]:
         pages = self._pages(key, SortKey(0), forward=False, limit=min(last, _PAGE))
-        items = await _first(pages)
+        items = await _parsed(pages)
         if not items:
             return items, LogEnd(as_of_ms=as_of_ms)
         end = await self.end_of(key, items[:1], as_of_ms)
@@ -209,12 +245,12 @@ class LogReader:
         start = SortKey(max(0, after - _OVERLAP))
         limit = None if limit is None else limit + _OVERLAP
         pages = self._pages(key, start, limit=limit, only=only)
-        items = await _first(pages)
+        items = await _parsed(pages)
         begins = items[0].sort_key.position if items else after + 2
         if start.position > 0 and begins > after + 1:
             before = last_sort_key_at(start.position - 1)
             earlier = self._pages(key, SortKey(0), before, forward=False, limit=1, only=only)
-            items = await _first(earlier) + items
+            items = await _parsed(earlier) + items
         return pages, items
 
     def _pages(
@@ -245,94 +281,4 @@ def _reach(items: Sequence[LogItem], high: int) -> bool:
 
 
 async def _parsed(pages: QueryPages) -> list[LogItem]:
-    items: list[dict[str, Any]] = await pages.next()
-    return [from_attributes(item) for item in items]
-
-
-async def _first(pages: QueryPages) -> list[LogItem]:
-    """Read pages until there is an item, or no page left."""
-    items = await _parsed(pages)
-    while not items and not pages.done:
-        items = await _parsed(pages)
-    return items
-
-
-_KEYS: Final = ("pk", "sk")
-_LISTED: Final = 8  # items; more would read much of a long chat for nothing
-
-
-@attrs.frozen
-class Lister:
-    """Lists users and chats.
-
-    Args:
-        table: sends the requests.
-        reader: reads the logs' ends.
-    """
-
-    table: TableClient
-    reader: LogReader
-
-    async def users(self) -> list[str]:
-        """Return all user ids, sorted; this reads the whole table."""
-        pages = self.table.scan(only=_KEYS)
-        users: set[str] = set()
-        while not pages.done:
-            users.update(item["pk"]["S"] for item in await pages.next())
-        return sorted(users)
-
-    async def key_after(self, user_id: str, previous: ChatKey | None) -> ChatKey | None:
-        """Return the next chat of a user, living or not; the first one after None."""
-        low, high = _range(None, previous)
-        pages = self.table.query(user_id, low, high, limit=1, only=_KEYS)
-        while not pages.done:
-            for item in await pages.next():
-                return split_sort_key(user_id, item["sk"]["B"])[0]
-        return None
-
-    async def chats_after(
-        self, user_id: str, session_id: str | None, previous: ChatKey | None
-    ) -> tuple[list[ChatInfo], ChatKey | None]:
-        """Describe the next few chats that have living entries.
-
-        One query covers several short chats. Of a long one it reads only the beginning, and its
-        end takes another query.
-
-        Returns:
-            The chats, possibly none, and the one to continue after; None at the end.
-        """
-        as_of_ms = self.reader.now()
-        low, high = _range(session_id, previous)
-        pages = self.table.query(user_id, low, high, limit=_LISTED, only=HEADER)
-        chats: dict[ChatKey, list[LogItem]] = {}
-        for item in await pages.next():
-            key, _ = split_sort_key(user_id, item["sk"]["B"])
-            chats.setdefault(key, []).append(from_attributes(item))
-        if not chats:
-            return [], None
-        *_, last = chats
-        infos: list[ChatInfo] = []
-        for key, items in chats.items():
-            if key == last and not pages.done:
-                end = await self.reader.end(key)
-            else:
-                end = await self.reader.end_of(key, items, as_of_ms)
-            if end.last > end.floor:
-                infos.append(_info(key, end))
-        return infos, None if pages.done else last
-
-
-def _range(session_id: str | None, previous: ChatKey | None) -> tuple[bytes, bytes]:
-    stem = LOG if session_id is None else session_prefix(LOG, session_id)
-    return stem if previous is None else prefix(LOG, previous) + END, stem + END
-
-
-def _info(key: ChatKey, end: LogEnd) -> ChatInfo:
-    """Describe a chat by its log's end."""
-    return ChatInfo(
-        key,
-        end.floor,
-        end.last,
-        from_milliseconds(end.created_ms),
-        from_milliseconds(end.written_ms),
-    )
+    return [from_attributes(item) for item in await pages.next()]

@@ -20,7 +20,7 @@ from agent_memory.storage.dynamodb.log_end import (
     next_floor,
     tombstone,
 )
-from agent_memory.storage.dynamodb.log_reader import Lister, LogReader
+from agent_memory.storage.dynamodb.log_reader import LogReader
 from agent_memory.storage.dynamodb.ranges import PositionRange, RawSlice
 from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
@@ -61,7 +61,6 @@ class LogRemover:
         writer: writes items.
         saves: the queue in which a trim, or the removal of a chat, takes its turn.
         records: the summary records, void below a floor.
-        lister: finds the chats.
     """
 
     table: TableClient
@@ -69,7 +68,6 @@ class LogRemover:
     writer: LogWriter
     saves: LoopGroupCommit[str]
     records: SummaryRecords
-    lister: Lister
 
     async def forget(self, key: ChatKey, keep: int) -> int:
         """Remove all but the newest `keep` messages; return how many were removed."""
@@ -89,7 +87,7 @@ class LogRemover:
             after = await self._put_floor(key, end, floor) if floor > end.floor else end
             if after is not None:
                 # A purge goes by when a dead chat was written to, not by when it was read.
-                if after is not end or end.last > end.floor:
+                if after is not end or not end.is_dead:
                     self.writer.ends.put(key, after)
                 return after, sum(position <= floor for position in positions)
             if backoff.expired:
@@ -178,17 +176,21 @@ class LogRemover:
         An age under an hour counts as an hour.
         """
         purged = 0
-        for user_id in await self.lister.users():
-            key = await self.lister.key_after(user_id, None)
-            while key is not None:
-                purged += await self.saves.call(partial(self._purge_chat, key, age_ms), key)
-                key = await self.lister.key_after(user_id, key)
+        for user_id in await self.reader.users():
+            previous, is_done = None, False
+            while not is_done:
+                chats, previous = await self.reader.chats_after(user_id, None, previous)
+                is_done = previous is None
+                for key, end in chats:
+                    if self._may_be_forgotten(end, age_ms):
+                        work = partial(self._purge_chat, key, age_ms)
+                        purged += await self.saves.call(work, key)
             await self._purge_parts(user_id)
         return purged
 
     async def _purge_chat(self, key: ChatKey, age_ms: int) -> bool:
         end = await self.reader.end(key)
-        if end.last > end.floor or not self._may_be_forgotten(end, age_ms):
+        if not self._may_be_forgotten(end, age_ms):
             return False
         # Another process may append at any moment. What is removed was read before the log was
         # seen to end as it did: then nothing in it lives, and what is appended from now on stays.
@@ -211,12 +213,14 @@ class LogRemover:
         )
 
     def _may_be_forgotten(self, end: LogEnd, age_ms: int) -> bool:
-        """Whether a dead chat is so old, and no writer relies on what it knows of the log.
+        """Whether a chat is dead, so old, and no writer relies on what it knows of the log.
 
         Such a writer would go on above the place where the chat has begun again: its floor
         would hide what was saved there, or readers would miss what lay below.
         """
         now = self.reader.now()
+        if not end.is_dead:
+            return False
         if end.wholly_expired(now) and (end.expires_at or 0) * 1000 > now - ERASE_MS:
             return False
         return end.written_ms <= now - max(age_ms, ERASE_MS)

@@ -28,7 +28,7 @@ from agent_memory.storage.dynamodb.connection import (
 )
 from agent_memory.storage.dynamodb.connection import create_table as make_table
 from agent_memory.storage.dynamodb.log_end import KnownEnds
-from agent_memory.storage.dynamodb.log_reader import Lister, LogReader
+from agent_memory.storage.dynamodb.log_reader import LogReader
 from agent_memory.storage.dynamodb.removal import LogRemover
 from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
@@ -78,11 +78,8 @@ class Components:
         self.saves: LoopGroupCommit[str] = LoopGroupCommit(
             self.writer.commit, loop, by="chat", max_in_flight=None, bounds=GROUP
         )
-        self.lister = Lister(table, self.reader)
         self.records = SummaryRecords(table, self.reader, ttl, ttl_attribute)
-        self.remover = LogRemover(
-            table, self.reader, self.writer, self.saves, self.records, self.lister
-        )
+        self.remover = LogRemover(table, self.reader, self.writer, self.saves, self.records)
 
 
 class DynamoDbChatStorage(ChatStorage):
@@ -296,16 +293,18 @@ class DynamoDbChatStorage(ChatStorage):
         return await self._in_loop(self._open_components.remover.forget(key, keep))
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
-        lister = self._open_components.lister
-        users = [user_id] if user_id is not None else await self._in_loop(lister.users())
+        reader = self._open_components.reader
+        users = [user_id] if user_id is not None else await self._in_loop(reader.users())
         for user in users:
             previous, is_done = None, False
             while not is_done:
-                chats = lister.chats_after(user, session_id, previous)
-                infos, previous = await self._in_loop(chats)
+                chats, previous = await self._in_loop(
+                    reader.chats_after(user, session_id, previous)
+                )
                 is_done = previous is None
-                for info in infos:
-                    yield info
+                for key, end in chats:
+                    if not end.is_dead:
+                        yield end.info(key)
 
     async def _purge(self, older_than: timedelta) -> int:
         age = int(older_than / timedelta(milliseconds=1))

@@ -225,14 +225,16 @@ class QueryPages:
     done: bool = attrs.field(default=False, init=False)
 
     async def next(self) -> list[dict[str, Any]]:
-        """Read one more page; it may be empty without being the last one."""
+        """Read the next page that has items; an empty list is the end."""
+        items: list[dict[str, Any]] = []
         # An eventually consistent read may miss what was acknowledged a second ago.
         arguments = {"TableName": self._table.name, "ConsistentRead": True, **self._arguments}
-        answer = await self._table.request(self._operation, self._key, **arguments)
-        start = answer.get("LastEvaluatedKey")
-        self._arguments["ExclusiveStartKey"] = start
-        self.done = start is None
-        items: list[dict[str, Any]] = answer["Items"]
+        while not items and not self.done:
+            answer = await self._table.request(self._operation, self._key, **arguments)
+            start = answer.get("LastEvaluatedKey")
+            self._arguments["ExclusiveStartKey"] = arguments["ExclusiveStartKey"] = start
+            self.done = start is None
+            items = answer["Items"]
         return items
 
     async def all(self) -> list[dict[str, Any]]:

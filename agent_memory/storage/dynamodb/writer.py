@@ -226,8 +226,7 @@ class LogWriter:
         """
         # A purge may be removing a chat in which nothing lived: what it saw of the anchor, its
         # token, must change when entries come.
-        was_dead = before.last == before.floor
-        if end.expires_at is None or (end.last <= end.reserved and not was_dead):
+        if end.expires_at is None or (end.last <= end.reserved and not before.is_dead):
             return end
         anchor = LogItem(
             sort_key=SortKey(0),
