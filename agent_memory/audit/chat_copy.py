@@ -15,30 +15,6 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage
 
 
-@attrs.define
-class Extent:
-    """How many chats and entries there are.
-
-    Args:
-        chats: how many chats.
-        entries: how many messages and notes they hold.
-    """
-
-    chats: int = 0
-    entries: int = 0
-
-
-async def extent_of(
-    storage: ChatStorage, user_id: str | None = None, session_id: str | None = None
-) -> Extent:
-    """Count the chats of a store, of a user or of a session, without reading them."""
-    extent = Extent()
-    async for info in storage.list_chats(user_id, session_id):
-        extent.chats += 1
-        extent.entries += info.entries
-    return extent
-
-
 async def chunks_of(
     storage: ChatStorage, user_id: str | None = None, session_id: str | None = None
 ) -> AsyncIterator[Chunk]:

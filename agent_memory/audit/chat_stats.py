@@ -85,34 +85,6 @@ class Statistics:
     user_count: int = 0
 
 
-class _TopUsers:
-    """Keeps the largest users; chats come in key order, so one user is open at a time."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._heap: list[tuple[int, int, str, Totals]] = []
-        self._open: tuple[str, Totals] | None = None
-        self.count = 0
-
-    def add(self, user_id: str, totals: Totals) -> None:
-        if self._open is None or self._open[0] != user_id:
-            self.close()
-            self._open = user_id, Totals()
-            self.count += 1
-        self._open[1].add(totals)
-
-    def close(self) -> None:
-        if self._open is not None:
-            user_id, totals = self._open
-            item = (totals.tokens, -self.count, user_id, totals)
-            heapq.heappush(self._heap, item)
-            if len(self._heap) > self._most:
-                heapq.heappop(self._heap)
-
-    def largest(self) -> list[tuple[str, Totals]]:
-        return [(user_id, totals) for _, _, user_id, totals in sorted(self._heap, reverse=True)]
-
-
 async def count(
     storage: ChatStorage,
     user_id: str | None = None,
@@ -131,16 +103,25 @@ async def count(
         counter: counts tokens; by default an estimate.
         on_progress: called after each page with the number of entries read.
     """
-    found, users = Statistics(), _TopUsers(most_users)
+    found = Statistics()
     counting = counter or HeuristicTokenCounter()
     async for info in storage.list_chats(user_id, session_id):
         totals = await _count_chat(storage, info, counting, on_progress)
         found.total.add(totals)
         found.agents.setdefault(info.key.agent_id, Totals()).add(totals)
-        users.add(info.key.user_id, totals)
-    users.close()
-    found.users, found.user_count = users.largest(), users.count
+        # Chats come in key order: when the next user begins, the one before is complete, and
+        # memory stays bounded however many there are.
+        if not found.users or found.users[-1][0] != info.key.user_id:
+            found.users = _largest(found.users, most_users)
+            found.users.append((info.key.user_id, Totals()))
+            found.user_count += 1
+        found.users[-1][1].add(totals)
+    found.users = _largest(found.users, most_users)
     return found
+
+
+def _largest(users: list[tuple[str, Totals]], most: int) -> list[tuple[str, Totals]]:
+    return heapq.nlargest(most, users, key=lambda user: user[1].tokens)
 
 
 async def _count_chat(

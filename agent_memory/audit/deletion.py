@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import attrs
 
+from agent_memory.audit.log_pages import ids_of
 from agent_memory.audit.selection import Scope
 from agent_memory.errors import InvalidRequestError
 from agent_memory.log import ChatInfo
@@ -24,7 +24,7 @@ class Removed:
 
     Args:
         chats: how many chats.
-        messages: how many messages; before the deletion, notes are counted too.
+        messages: how many messages; in a dry run, notes are counted too.
         summaries: how many summary records.
         unknown: how many chats stay because their age is unknown.
     """
@@ -47,51 +47,41 @@ def parse_age(text: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-async def extent(storage: ChatStorage, scope: Scope) -> Removed:
-    """Count what deleting these chats would remove."""
+async def delete(storage: ChatStorage, scope: Scope, *, dry_run: bool = False) -> Removed:
+    """Delete chats with their summaries, and return the counts.
+
+    Args:
+        storage: where they are.
+        scope: which of them.
+        dry_run: whether only to count what would be removed.
+    """
     gone = Removed()
     async for info in scope.chats(storage):
-        await _count(storage, info, gone)
+        await _remove(storage, info, gone, dry_run=dry_run)
     return gone
 
 
-async def delete(storage: ChatStorage, scope: Scope) -> Removed:
-    """Delete chats with their summaries, and return the counts."""
-    gone = Removed()
-    async for info in scope.chats(storage):
-        await _delete_one(storage, info, gone)
-    return gone
-
-
-async def stale_extent(storage: ChatStorage, older_than: timedelta) -> Removed:
-    """Count what :func:`prune` would remove."""
-    gone = Removed()
-    async for info in _stale(storage, datetime.now(UTC) - older_than, gone):
-        await _count(storage, info, gone)
-    return gone
-
-
-async def prune(storage: ChatStorage, older_than: timedelta) -> Removed:
+async def prune(storage: ChatStorage, older_than: timedelta, *, dry_run: bool = False) -> Removed:
     """Delete the chats in which nothing was stored for so long, and return the counts.
 
     A chat that is written to after it was listed stays.
+
+    Args:
+        storage: where they are.
+        older_than: for how long.
+        dry_run: whether only to count what would be removed.
     """
     gone = Removed()
     before = datetime.now(UTC) - older_than
-    async for info in _stale(storage, before, gone):
-        # Listing a large store takes a while; a chat may have been continued since it was
-        # listed.
-        if await _is_still_stale(storage, info, before):
-            await _delete_one(storage, info, gone)
-    return gone
-
-
-async def _stale(storage: ChatStorage, before: datetime, gone: Removed) -> AsyncIterator[ChatInfo]:
     async for info in storage.list_chats():
         if info.updated_at is None:
             gone.unknown += 1
-        elif info.updated_at < before:
-            yield info
+            continue
+        # Listing a large store takes a while; a chat may have been continued since it was
+        # listed.
+        if info.updated_at < before and (dry_run or await _is_still_stale(storage, info, before)):
+            await _remove(storage, info, gone, dry_run=dry_run)
+    return gone
 
 
 async def _is_still_stale(storage: ChatStorage, info: ChatInfo, before: datetime) -> bool:
@@ -102,17 +92,10 @@ async def _is_still_stale(storage: ChatStorage, info: ChatInfo, before: datetime
     return False
 
 
-async def _count(storage: ChatStorage, info: ChatInfo, gone: Removed) -> None:
+async def _remove(storage: ChatStorage, info: ChatInfo, gone: Removed, *, dry_run: bool) -> None:
     store = storage.summaries()
-    gone.chats += 1
-    gone.messages += info.entries
-    gone.summaries += 0 if store is None else len(await store.list_summaries(info.key))
-
-
-async def _delete_one(storage: ChatStorage, info: ChatInfo, gone: Removed) -> None:
-    key, store = info.key, storage.summaries()
-    records = [] if store is None else await store.list_summaries(key)
-    removed = await storage.delete_chat(key.user_id, key.session_id, key.agent_id)
+    records = [] if store is None else await store.list_summaries(info.key)
+    removed = info.entries if dry_run else await storage.delete_chat(*ids_of(info.key))
     gone.chats += 1
     gone.messages += removed
     gone.summaries += len(records)

@@ -40,6 +40,10 @@ class Scope:
             if self.agent_id in (None, info.key.agent_id):
                 yield info
 
+    async def entries(self, storage: ChatStorage) -> int:
+        """Count the messages and notes of these chats, without reading them."""
+        return sum([info.entries async for info in self.chats(storage)])
+
 
 @attrs.frozen
 class Selection:

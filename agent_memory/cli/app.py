@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any, Final, TextIO
 
 import typer
@@ -124,7 +125,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Delete the chats in which nothing was stored for so long; it asks first.",
     ),
 }
-"""What each command is called: its function, and the first line of that function's docstring."""
+"""What each command is called: its coroutine, and the first line of that one's docstring."""
 
 
 class _PlainHelp(TyperCommand):
@@ -194,12 +195,24 @@ def load(name: str) -> Any:
         raise MissingDependencyError(missing, "cli") from error
     # An application of one command: loading this one must not import all others.
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=_PlainHelp)(getattr(loaded, function))
+    alone.command(name, cls=_PlainHelp)(_in_event_loop(getattr(loaded, function)))
     command = typer.main.get_command(alone)
     # Line breaks within a paragraph come from the docstring; let the terminal wrap instead.
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join([text.replace("\n", " ") for text in paragraphs])
     return command
+
+
+def _in_event_loop(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return a command that typer can call; its signature is what typer reads options from."""
+
+    @functools.wraps(command)
+    def run_command(*arguments: Any, **options: Any) -> None:
+        import asyncio  # noqa: PLC0415  (--help needs none)
+
+        asyncio.run(command(*arguments, **options))
+
+    return run_command
 
 
 app = typer.Typer(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_
-from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import attrs
 import typer
 from rich.console import Console
 
-from agent_memory.audit.chat_copy import extent_of
-from agent_memory.audit.chat_stats import Statistics, Totals, count
-from agent_memory.audit.deletion import Removed, delete, extent, parse_age, prune, stale_extent
+from agent_memory.audit.chat_stats import Totals, count
+from agent_memory.audit.deletion import Removed, delete, parse_age, prune
 from agent_memory.audit.escaping import one_line
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.selection import Scope
-from agent_memory.audit.verification import ChatDigest, VerifyCounts, digest_of, verify
+from agent_memory.audit.verification import VerifyCounts, digest_of, verify
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.drawing import Column, console, counting, print_table
 from agent_memory.cli.stores import (
@@ -33,13 +30,14 @@ from agent_memory.cli.stores import (
     no_such_chat,
     opened,
     plural,
-    run_async,
+    print_json,
     say,
 )
 from agent_memory.errors import InvalidRequestError
+from agent_memory.storage.base import ChatStorage
 
 
-def verify_chats(
+async def verify_chats(
     user: AnyUser = None,
     session: AnySession = None,
     agent: AnyAgent = None,
@@ -67,11 +65,20 @@ def verify_chats(
     if through is not None and not digest:
         raise InvalidRequestError("--through goes with --digest")
     scope = Scope(user, session, agent)
-    verified, found = run_async(_verify(store, scope, digest, through, json=json))
+    verified, found = VerifyCounts(), 0
+    async with opened(store) as storage:
+        with counting("reading", await scope.entries(storage), shown=not json) as advance:
+            async for finding in verify(
+                storage, user, session, agent, verified=verified, on_progress=advance
+            ):
+                found += 1
+                _print_finding(finding, json=json)
+        if digest:
+            found += await _print_digests(storage, scope, through, json=json)
     if not verified.chats and not found and user is not None:
         raise no_such_chat(store, scope)
     if json:
-        print(json_.dumps({**attrs.asdict(verified), "wrong": found}))
+        print_json({**attrs.asdict(verified), "wrong": found})
     else:
         size = f"{plural(verified.chats, 'chat')}, {plural(verified.entries, 'entry', 'entries')}"
         verdict = plural(found, "problem") if found else "all is well"
@@ -81,50 +88,35 @@ def verify_chats(
         raise typer.Exit(FAILED)
 
 
-async def _verify(
-    store: str | None, scope: Scope, digest: bool, through: int | None, *, json: bool
-) -> tuple[VerifyCounts, int]:
-    verified, found = VerifyCounts(), 0
-    ids = scope.user_id, scope.session_id, scope.agent_id
-    async with opened(store) as storage:
-        total = (await extent_of(storage, scope.user_id, scope.session_id)).entries
-        with counting("reading", total, shown=not json) as advance:
-            findings = verify(
-                storage, *ids, verified=verified, on_progress=lambda count: advance(count, None)
-            )
-            async for finding in findings:
-                found += 1
-                print(json_.dumps(_plain_finding(finding)) if json else one_line(str(finding)))
-        if digest:
-            async for info in scope.chats(storage):
-                try:
-                    _print_digest(await digest_of(storage, info, through=through), json=json)
-                except InvalidRequestError as error:  # trimmed beyond that position
-                    found += 1
-                    wrong = Finding(f"through {through}", str(error), info.key, "positions")
-                    print(json_.dumps(_plain_finding(wrong)) if json else one_line(str(wrong)))
-    return verified, found
+async def _print_digests(
+    storage: ChatStorage, scope: Scope, through: int | None, *, json: bool
+) -> int:
+    """Write each chat's digest; return of how many there is none up to that position."""
+    trimmed = 0
+    async for info in scope.chats(storage):
+        try:
+            digest = await digest_of(storage, info, through=through)
+        except InvalidRequestError as error:  # trimmed beyond that position
+            trimmed += 1
+            wrong = Finding(f"through {through}", str(error), info.key, "positions")
+            _print_finding(wrong, json=json)
+            continue
+        if json:
+            log = {"floor": digest.floor, "last": digest.last, "holes": digest.holes}
+            print_json({**attrs.asdict(info.key), "sha256": digest.sha256, **log})
+        else:
+            span = f"floor {digest.floor}, last {digest.last}"
+            print(f"sha256 {digest.sha256}  {span}  {one_line(str(info.key))}")
+    return trimmed
 
 
-def _print_digest(digest: ChatDigest, *, json: bool) -> None:
-    key = digest.key
+def _print_finding(finding: Finding, *, json: bool) -> None:
     if json:
-        log = {"floor": digest.floor, "last": digest.last, "holes": digest.holes}
-        print(json_.dumps({**attrs.asdict(key), "sha256": digest.sha256, **log}))
+        chat = {} if finding.key is None else attrs.asdict(finding.key)
+        what = {"location": finding.location, "reason": finding.reason}
+        print_json({**chat, "check": finding.check, **what})
     else:
-        span = f"floor {digest.floor}, last {digest.last}"
-        print(f"sha256 {digest.sha256}  {span}  {one_line(str(key))}")
-
-
-def _plain_finding(finding: Finding) -> dict[str, Any]:
-    key = finding.key
-    chat = {} if key is None else attrs.asdict(key)
-    return {
-        **chat,
-        "check": finding.check,
-        "location": finding.location,
-        "reason": finding.reason,
-    }
+        print(one_line(str(finding)))
 
 
 _COLUMNS: Final = (
@@ -134,7 +126,7 @@ _COLUMNS: Final = (
 )
 
 
-def show_stats(
+async def show_stats(
     user: AnyUser = None,
     session: AnySession = None,
     store: StoreOption = None,
@@ -147,30 +139,26 @@ def show_stats(
 
     Everything is read. "removed" is how many tokens summaries took out of views.
     """
-    found = run_async(_count(store, Scope(user, session), top, shown=not json))
+    scope = Scope(user, session)
+    async with opened(store) as storage:
+        with counting("counting", await scope.entries(storage), shown=not json) as advance:
+            found = await count(storage, user, session, most_users=top, on_progress=advance)
     if not found.total.chats and user is not None:
-        raise no_such_chat(store, Scope(user, session))
+        raise no_such_chat(store, scope)
     if json:
-        print(json_.dumps(_plain_statistics(found)))
+        agents = sorted(found.agents.items())
+        print_json({
+            "total": found.total,
+            "user_count": found.user_count,
+            "users": [{"user_id": name, **attrs.asdict(sums)} for name, sums in found.users],
+            "agents": [{"agent_id": name, **attrs.asdict(sums)} for name, sums in agents],
+        })  # fmt: skip
         return
     out = console()
     _print(out, "Agents", sorted(found.agents.items()), found.total)
     shown = len(found.users)
     title = "Users" if shown == found.user_count else f"Users ({shown} of {found.user_count:,})"
     _print(out, title, found.users, found.total)
-
-
-async def _count(store: str | None, scope: Scope, top: int, *, shown: bool) -> Statistics:
-    async with opened(store) as storage:
-        total = (await extent_of(storage, scope.user_id, scope.session_id)).entries
-        with counting("counting", total, shown=shown) as advance:
-            return await count(
-                storage,
-                scope.user_id,
-                scope.session_id,
-                most_users=top,
-                on_progress=lambda entries: advance(entries, None),
-            )
 
 
 def _print(out: Console, title: str, rows: list[tuple[str, Totals]], total: Totals) -> None:
@@ -198,19 +186,7 @@ def _cost(totals: Totals) -> str:
     return f"{totals.usage.total_tokens:,}; {totals.unreported:,} not reported"
 
 
-def _plain_statistics(found: Statistics) -> dict[str, Any]:
-    return {
-        "total": attrs.asdict(found.total),
-        "user_count": found.user_count,
-        "users": [{"user_id": name, **attrs.asdict(totals)} for name, totals in found.users],
-        "agents": [
-            {"agent_id": name, **attrs.asdict(totals)}
-            for name, totals in sorted(found.agents.items())
-        ],
-    }
-
-
-def delete_chats(
+async def delete_chats(
     user: User,
     session: AnySession = None,
     agent: AnyAgent = None,
@@ -223,20 +199,16 @@ def delete_chats(
 
     What stays is the number of the last message, so that no late worker brings text back.
     """
-    gone = run_async(_delete(store, Scope(user, session, agent), yes=yes, dry_run=dry_run))
-    print_removed(gone, dry_run=dry_run, json=json)
-
-
-async def _delete(store: str | None, scope: Scope, *, yes: bool, dry_run: bool) -> Removed:
+    scope = Scope(user, session, agent)
     async with opened(store) as storage:
-        found = await extent(storage, scope)
+        # Counted before the question, so that it names what is about to be lost.
+        found = await delete(storage, scope, dry_run=True)
         if not found.chats:
             raise no_such_chat(store, scope)
-        if dry_run:
-            return found
-        # Counted before the question, so that it names what is about to be lost.
-        confirm(f"Delete {described(found)} for good?", yes=yes)
-        return await delete(storage, scope)
+        if not dry_run:
+            confirm(f"Delete {described(found)} for good?", yes=yes)
+            found = await delete(storage, scope)
+    print_removed(found, dry_run=dry_run, json=json)
 
 
 def described(gone: Removed) -> str:
@@ -250,13 +222,12 @@ def described(gone: Removed) -> str:
 def print_removed(gone: Removed, *, dry_run: bool, json: bool) -> None:
     """Print what was deleted, or would be."""
     if json:
-        counts = {**attrs.asdict(gone), **({"dry_run": True} if dry_run else {})}
-        print(json_.dumps(counts))
+        print_json({**attrs.asdict(gone), **({"dry_run": True} if dry_run else {})})
     else:
         print(f"{'would delete' if dry_run else 'deleted'} {described(gone)}")
 
 
-def prune_chats(
+async def prune_chats(
     older_than: Annotated[
         str, typer.Option("--older-than", help="90d, 12h, 30m or 2w.", show_default=False)
     ],
@@ -269,18 +240,12 @@ def prune_chats(
 
     The store's clock counts: an imported chat is as old as its import.
     """
-    gone = run_async(_prune(store, parse_age(older_than), older_than, yes=yes, dry_run=dry_run))
-    if gone.unknown:
-        say(f"{plural(gone.unknown, 'chat')} stay: the store does not know their age")
-    print_removed(gone, dry_run=dry_run, json=json)
-
-
-async def _prune(
-    store: str | None, age: timedelta, said: str, *, yes: bool, dry_run: bool
-) -> Removed:
+    age = parse_age(older_than)
     async with opened(store) as storage:
-        found = await stale_extent(storage, age)
-        if dry_run or not found.chats:
-            return found
-        confirm(f"Delete {described(found)}, untouched for {said}, for good?", yes=yes)
-        return await prune(storage, age)
+        found = await prune(storage, age, dry_run=True)
+        if found.chats and not dry_run:
+            confirm(f"Delete {described(found)}, untouched for {older_than}, for good?", yes=yes)
+            found = await prune(storage, age)
+    if found.unknown:
+        say(f"{plural(found.unknown, 'chat')} stay: the store does not know their age")
+    print_removed(found, dry_run=dry_run, json=json)

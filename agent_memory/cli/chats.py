@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_
 import shlex
 import sys
 from collections import deque
@@ -37,7 +36,7 @@ from agent_memory.cli.stores import (
     no_such_chat,
     opened,
     plural,
-    run_async,
+    print_json,
     say,
 )
 from agent_memory.log import ChatInfo
@@ -52,7 +51,7 @@ _SHORTEST_TITLE: Final = 20
 _BREAKS: Final = {ord("\n"): "\u240a", ord("\t"): "\u2409"}
 
 
-def list_chats(
+async def list_chats(
     user: AnyUser = None,
     session: AnySession = None,
     store: StoreOption = None,
@@ -72,26 +71,23 @@ def list_chats(
     Of chats with more than 2,000 messages tokens are projected from a part, marked with ~.
     """
     scope = Scope(user, session)
-    found = run_async(_list(store, scope, limit, every, only_brief, json=json))
-    if not found and user is not None:
-        raise no_such_chat(store, scope)
-
-
-async def _list(
-    store: str | None, scope: Scope, limit: int, every: bool, only_brief: bool, *, json: bool
-) -> int:
     found, out = 0, console()
     width = out.width if out.is_terminal else None
+    counter = HeuristicTokenCounter()
     async with opened(store) as storage:
-        counter = HeuristicTokenCounter()
         async for info in _infos(storage, scope, limit, every=every):
             if not found and not json:
                 print(f"{'last activity':16} {'messages':>8} {'tokens':>9} {'sum.':>4}  chat")
             found += 1
             # Row by row: the first ones appear while later chats are still being read.
             line = brief(info) if only_brief else await line_of(storage, info, counter)
-            print(_json(line) if json else words_of(line, width))
-    return found
+            if json:
+                fields = attrs.asdict(line)
+                print_json({**fields.pop("key"), **fields})
+            else:
+                print(words_of(line, width))
+    if not found and user is not None:
+        raise no_such_chat(store, scope)
 
 
 async def _infos(
@@ -103,22 +99,6 @@ async def _infos(
         return
     for info in await newest_chats(storage, scope.user_id, scope.session_id, limit):
         yield info
-
-
-def _json(line: ChatLine) -> str:
-    key = line.key
-    return json_.dumps({
-        "user_id": key.user_id,
-        "session_id": key.session_id,
-        "agent_id": key.agent_id,
-        "title": line.title,
-        "messages": line.messages,
-        "tokens": line.tokens,
-        "is_sampled": line.is_sampled,
-        "summaries": line.summaries,
-        "created_at": line.created_at and line.created_at.isoformat(),
-        "updated_at": line.updated_at and line.updated_at.isoformat(),
-    })  # fmt: skip
 
 
 def words_of(line: ChatLine, width: int | None = None) -> str:
@@ -162,7 +142,7 @@ def _chat(line: ChatLine) -> str:
 _POLL_SECONDS: Final = 0.5
 
 
-def show_chat(
+async def show_chat(
     user: User,
     session: Session,
     agent: AnyAgent = None,
@@ -188,50 +168,14 @@ def show_chat(
     """
     scope = Scope(user, session, agent)
     selection = select(since, until, grep)
-    shown = run_async(_show(store, scope, last, selection, raw=raw, follow=follow, json=json))
-    if not shown.chats:
-        raise no_such_chat(store, scope)
-    if selection and not shown.entries:
-        say("nothing is selected")
-    if shown.holes:
-        say(f"{plural(shown.holes, 'position')} cannot be read")
-        raise typer.Exit(FAILED)
-
-
-@attrs.define
-class _Shown:
-    """What was written.
-
-    Args:
-        chats: how many chats there are.
-        entries: how many messages and notes were written.
-        holes: how many positions could not be read.
-        seen: up to which position each chat was shown.
-    """
-
-    chats: int = 0
-    entries: int = 0
-    holes: int = 0
-    seen: dict[ChatKey, int] = attrs.field(factory=dict[ChatKey, int])
-
-
-async def _show(
-    store: str | None,
-    scope: Scope,
-    last: int | None,
-    selection: Selection,
-    *,
-    raw: bool,
-    follow: bool,
-    json: bool,
-) -> _Shown:
-    out, shown = console(), _Shown()
+    out, entries, holes = console(), 0, 0
 
     def write(item: LogItem) -> None:
+        nonlocal entries, holes
         if isinstance(item, Hole):
-            shown.holes += item.count
+            holes += item.count
         else:
-            shown.entries += 1
+            entries += 1
         if json:
             print(item_line(_key(scope, item), item), end="")
         else:
@@ -239,17 +183,22 @@ async def _show(
 
     async with opened(store) as storage:
         infos = [info async for info in scope.chats(storage)]
-        shown.chats = len(infos) + follow
+        if not infos and not follow:
+            raise no_such_chat(store, scope)
         async for item in _items(storage, infos, last, selection):
             write(item)
-        shown.seen = {info.key: info.last for info in infos}
+        seen = {info.key: info.last for info in infos}
         while follow:
             # Standard output may be a pipe, which Python would buffer by the block.
             sys.stdout.flush()
             await asyncio.sleep(_POLL_SECONDS)
-            for item in filter(selection.takes, await _news(storage, scope, shown.seen)):
+            for item in filter(selection.takes, await _news(storage, scope, seen)):
                 write(item)
-    return shown
+    if selection and not entries:
+        say("nothing is selected")
+    if holes:
+        say(f"{plural(holes, 'position')} cannot be read")
+        raise typer.Exit(FAILED)
 
 
 def _key(scope: Scope, item: LogItem) -> ChatKey:

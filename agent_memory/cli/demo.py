@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json as json_
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ _COLUMNS: Final = (
 )
 
 
-def demo(
+async def demo(
     input_file: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +75,7 @@ def demo(
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-memory-"))
             store = f"sqlite:///{Path(directory).as_posix()}/chats.db"
         run = _DemoRun(store, trigger_at, keep_last)
-        asyncio.run(run.play(conversations, show_progress=not json))
+        await run.play(conversations, show_progress=not json)
     print(run.as_json()) if json else run.print()
     if run.broken:
         raise typer.Exit(FAILED)

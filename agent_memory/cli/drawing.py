@@ -133,9 +133,7 @@ class _RateColumn(ProgressColumn):
 
 
 @contextmanager
-def counting(
-    action: str, total: int | None, *, shown: bool
-) -> Generator[Callable[[int, int | None], None]]:
+def counting(action: str, total: int | None, *, shown: bool) -> Generator[Callable[..., None]]:
     """Show a bar on standard error with the number of messages, their rate and the time left.
 
     Nothing is drawn if standard error is not a terminal: bars would fill a log file.
@@ -147,12 +145,12 @@ def counting(
 
     Yields:
         To be called with the number of further messages and, where the total counts something
-        else, how far that has been reached; None counts messages.
+        else, how far that has been reached.
     """
     bar = _bar(_RateColumn(), shown=shown and console(errors=True).is_terminal)
     counted = completed = 0
 
-    def advance(count: int, reached: int | None) -> None:
+    def advance(count: int, reached: int | None = None) -> None:
         nonlocal counted, completed
         counted += count
         # Chats are stored concurrently, so that a chunk may report less than the one before.

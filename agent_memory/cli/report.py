@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,13 +20,13 @@ from agent_memory.cli.stores import (
     opened,
     plain_hole,
     plural,
-    run_async,
+    print_json,
     say,
 )
 from agent_memory.errors import InvalidRequestError
 
 
-def report_session(
+async def report_session(
     user: User,
     session: Session,
     output: Annotated[
@@ -46,7 +45,9 @@ def report_session(
     """
     if output.exists() and not force:
         raise InvalidRequestError(f"{output} exists; --force replaces it")
-    report = run_async(_report(store, user, session))
+    with only_looking():
+        async with opened(store) as storage:
+            report = await session_report(storage, user, session)
     if not report.chats:
         raise no_such_chat(store, Scope(user, session))
     # Rendered completely before the file is opened: a failure leaves an existing report as it
@@ -54,7 +55,7 @@ def report_session(
     html = render(report)
     size = output.write_bytes(html.encode())
     if json:
-        print(json_.dumps({"output": str(output), "bytes": size, **_statistics(report)}))
+        print_json({"output": str(output), "bytes": size, **_statistics(report)})
     else:
         print(f"{output}: {plural(len(report.order), 'message')}, {size / 1000:,.0f} kB")
     holes = [hole for chat in report.chats for hole in chat.holes]
@@ -62,12 +63,6 @@ def report_session(
         say(str(hole))
     if holes:
         raise typer.Exit(FAILED)
-
-
-async def _report(store: str | None, user: str, session: str) -> SessionReport:
-    with only_looking():
-        async with opened(store) as storage:
-            return await session_report(storage, user, session)
 
 
 def _statistics(report: SessionReport) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeAlias
 
+import attrs
 import typer
 
 from agent_memory.audit.escaping import one_line
@@ -19,8 +21,6 @@ from agent_memory.errors import AgentMemoryError, InvalidRequestError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import EXAMPLES, open_storage, without_secrets
-
-T = TypeVar("T")
 
 STORE = "AGENT_MEMORY_STORE"
 # Most agents that an error names.
@@ -135,11 +135,6 @@ def only_looking() -> Generator[None]:
         log.setLevel(level)
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine."""
-    return asyncio.run(work)
-
-
 def no_such_chat(store: str | None, scope: Scope) -> UnknownChatError:
     """Return the error for a scope without chats."""
     words = ("user", "session", "agent")
@@ -174,6 +169,15 @@ async def chosen_chat(
             f"session {session!r} has {len(keys):,} agents; say which: {', '.join(names + more)}"
         )
     return keys[0]
+
+
+def print_json(plain: Any) -> None:
+    """Write a value as one line of JSON: moments in ISO 8601, records by their fields."""
+    print(json.dumps(plain, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else attrs.asdict(value)
 
 
 def say(text: str) -> None:

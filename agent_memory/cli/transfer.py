@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,14 +12,14 @@ import attrs
 import typer
 
 from agent_memory.audit import jsonl
-from agent_memory.audit.chat_copy import chunks_of, extent_of, missing_in
+from agent_memory.audit.chat_copy import chunks_of, missing_in
 from agent_memory.audit.chat_import import ImportCounts, Importer, checked
 from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.escaping import one_line
-from agent_memory.audit.exporting import ExportCounts, ExportFormat, export, resume_at
+from agent_memory.audit.exporting import ExportFormat, export, resume_at
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import Hole
-from agent_memory.audit.selection import Scope, Selection, select
+from agent_memory.audit.selection import Scope, select
 from agent_memory.audit.sources import SourceFormat, open_source
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.drawing import counting
@@ -37,16 +36,15 @@ from agent_memory.cli.stores import (
     no_such_chat,
     opened,
     plural,
-    run_async,
+    print_json,
     say,
     utf8,
 )
 from agent_memory.errors import InvalidRequestError
-from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import open_storage, without_secrets
 
 
-def import_chats(
+async def import_chats(
     source: Annotated[
         str,
         typer.Argument(
@@ -82,35 +80,21 @@ def import_chats(
     record further on ends the import, naming its file and line. Running it again stores nothing
     twice, and resumes an interrupted import.
     """
-    ids = DefaultIds(user, agent)
-    moved, tally = run_async(_import(store, source, form, ids, table, keep_going, shown=not json))
-    if moved == ImportCounts():
-        say(f"there was nothing to import in {without_secrets(source)}")
-    print_counts(moved, json=json, tally=tally)
-
-
-async def _import(
-    store: str | None,
-    place: str,
-    form: str | None,
-    ids: DefaultIds,
-    table: str | None,
-    keep_going: bool,
-    *,
-    shown: bool,
-) -> tuple[ImportCounts, Tally]:
     chosen: SourceFormat | None = form  # type: ignore[assignment]  # open_source checks it
     given(store)
     # The source comes first: opening the store may create it, and a refused source must leave
     # nothing behind.
-    source = await open_source(place, chosen, ids, table=table)
-    stream = source.stream if keep_going else await checked(source.stream)
+    opening = await open_source(source, chosen, DefaultIds(user, agent), table=table)
+    stream = opening.stream if keep_going else await checked(opening.stream)
     async with opened(store, create=True) as target:
-        with counting("importing", source.total, shown=shown) as advance:
+        with counting("importing", opening.total, shown=not json) as advance:
             importer = Importer(
                 target, keep_going=keep_going, on_bad=_say_finding, on_progress=advance
             )
-            return await importer.move(stream), source.tally
+            moved = await importer.move(stream)
+    if moved == ImportCounts():
+        say(f"there was nothing to import in {without_secrets(source)}")
+    print_counts(moved, json=json, tally=opening.tally)
 
 
 def _say_finding(finding: Finding | Hole) -> None:
@@ -127,7 +111,7 @@ def print_counts(moved: ImportCounts, *, json: bool, tally: Tally | None = None)
     """
     if json:
         counted = {} if tally is None else attrs.asdict(tally)
-        print(json_.dumps({**attrs.asdict(moved), **counted}))
+        print_json({**attrs.asdict(moved), **counted})
     else:
         for line in [*_words(moved), *_counts(tally or Tally())]:
             print(one_line(line))
@@ -162,7 +146,7 @@ def _counts(tally: Tally) -> list[str]:
 _FORMATS = get_args(ExportFormat)
 
 
-def export_chats(
+async def export_chats(
     user: AnyUser = None,
     session: AnySession = None,
     agent: AnyAgent = None,
@@ -213,11 +197,27 @@ def export_chats(
     place = _resumed_at(output, chosen, resume=resume, force=force)
     scope = Scope(user, session, agent)
     is_resumable = chosen == "jsonl" and not selection
-    with _file(output, append=resume, is_resumable=is_resumable) as out:
-        done = run_async(_export(store, scope, out, chosen, place, selection))
-        size = out.tell() if out.seekable() and output is not None else 0
+    async with opened(store) as storage:
+        total = await scope.entries(storage)
+        if not total and user is not None:  # raised before the output is created
+            raise no_such_chat(store, scope)
+        with (
+            _file(output, append=resume, is_resumable=is_resumable) as out,
+            counting("exporting", total, shown=output is not None) as advance,
+        ):
+            done = await export(
+                storage,
+                scope,
+                out,
+                chosen,
+                since=place,
+                selection=selection,
+                on_hole=_say_finding,
+                on_progress=advance,
+            )
+            size = out.tell() if out.seekable() and output is not None else 0
     if json:
-        print(json_.dumps({"output": str(output), "bytes": size, **attrs.asdict(done)}))
+        print_json({"output": str(output), "bytes": size, **attrs.asdict(done)})
     elif output is not None:
         written = plural(done.entries, "entry", "entries")
         print(one_line(f"{output}: {written}, {size / 1000:,.0f} kB"))
@@ -278,38 +278,7 @@ def _file(output: Path | None, *, append: bool, is_resumable: bool) -> Generator
         raise
 
 
-async def _export(
-    store: str | None,
-    scope: Scope,
-    out: BinaryIO,
-    form: ExportFormat,
-    place: jsonl.ResumePoint | None,
-    selection: Selection,
-) -> ExportCounts:
-    async with opened(store) as storage:
-        total = await _total(storage, scope)
-        if not total and scope.user_id is not None:  # raised before the output is created
-            raise no_such_chat(store, scope)
-        with counting("exporting", total, shown=out is not sys.stdout.buffer) as advance:
-            return await export(
-                storage,
-                scope,
-                out,
-                form,
-                since=place,
-                selection=selection,
-                on_hole=_say_finding,
-                on_progress=lambda count: advance(count, None),
-            )
-
-
-async def _total(storage: ChatStorage, scope: Scope) -> int:
-    if scope.agent_id is None:
-        return (await extent_of(storage, scope.user_id, scope.session_id)).entries
-    return sum([info.entries async for info in scope.chats(storage)])
-
-
-def copy_chats(
+async def copy_chats(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A store's URL.", show_default=False)
     ],
@@ -332,36 +301,27 @@ def copy_chats(
     """
     if source == target:
         raise InvalidRequestError("source and target are the same store")
-    moved, different = run_async(_copy(source, target, user, keep_going, shown=not json))
-    if json:
-        lines = [str(bad) for bad in different]
-        print(json_.dumps({**attrs.asdict(moved), "different": lines}))
-        if moved.bad or different:
-            raise typer.Exit(FAILED)
-        return
-    for bad in different:
-        say(str(bad))
-    if different:
-        say(f"{plural(len(different), 'chat')} differ; copy again if the source was in use")
-        raise typer.Exit(FAILED)
-    print_counts(moved, json=False)
-    print("the target holds everything, compared entry by entry")
-
-
-async def _copy(
-    source: str, target: str, user: str | None, keep_going: bool, *, shown: bool
-) -> tuple[ImportCounts, list[Finding]]:
     async with opened(source) as old, open_storage(target) as new:
-        total = (await extent_of(old, user)).entries
-        with counting("copying", total, shown=shown) as advance:
+        total = await Scope(user).entries(old)
+        with counting("copying", total, shown=not json) as advance:
             importer = Importer(
                 new, keep_going=keep_going, on_bad=_say_finding, on_progress=advance
             )
             moved = await importer.move(chunks_of(old, user))
         # Compared even if nothing was stored: the target may have been changed since the last
         # copy.
-        with counting("comparing", total, shown=shown) as advance:
-            differences = missing_in(
-                new, old, user, on_progress=lambda count: advance(count, None)
-            )
-            return moved, [finding async for finding in differences]
+        with counting("comparing", total, shown=not json) as advance:
+            differences = missing_in(new, old, user, on_progress=advance)
+            different = [str(finding) async for finding in differences]
+    if json:
+        print_json({**attrs.asdict(moved), "different": different})
+        if moved.bad or different:
+            raise typer.Exit(FAILED)
+        return
+    for line in different:
+        say(line)
+    if different:
+        say(f"{plural(len(different), 'chat')} differ; copy again if the source was in use")
+        raise typer.Exit(FAILED)
+    print_counts(moved, json=False)
+    print("the target holds everything, compared entry by entry")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_
 from collections import deque
+from json import loads
 from typing import Annotated, Any, Final, get_args
 
 import attrs
@@ -12,8 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agent_memory.audit.escaping import clipped, one_line, safe_json, visible
-from agent_memory.audit.log_pages import Hole, first_of, hole_text, marks_of, note_text, part_text
+from agent_memory.audit.escaping import clipped, one_line, visible
+from agent_memory.audit.log_pages import (
+    Hole,
+    first_of,
+    hole_text,
+    ids_of,
+    marks_of,
+    note_text,
+    part_text,
+)
 from agent_memory.audit.selection import Scope
 from agent_memory.audit.view_inspection import Stretch, explanation_of, stretches_of, tokens_of
 from agent_memory.cli.app import FAILED
@@ -30,7 +38,7 @@ from agent_memory.cli.stores import (
     opened,
     plain_hole,
     plural,
-    run_async,
+    print_json,
     say,
 )
 from agent_memory.errors import InvalidRequestError
@@ -49,7 +57,7 @@ _WORDS: Final = {
 }
 
 
-def view_chat(
+async def view_chat(
     user: User,
     session: Session,
     agent: AnyAgent = None,
@@ -68,28 +76,22 @@ def view_chat(
     if provider is not None and provider not in get_args(Provider):
         raise InvalidRequestError(f"--provider is one of {', '.join(get_args(Provider))}")
     chosen: Provider | None = provider  # type: ignore[assignment]  # checked above
-    explanation, marks = run_async(_explain(store, (user, session, agent), chosen))
+    with only_looking():
+        async with opened(store) as storage:
+            key = await chosen_chat(storage, store, user, session, agent)
+            explanation = await explanation_of(storage, key, provider=chosen)
+            marks = await marks_of(storage, key)
     if not explanation.messages and not marks:
         raise no_such_chat(store, Scope(user, session, agent))
     stretches = stretches_of(explanation)
     if json:
-        print(json_.dumps(_plain(explanation, stretches, marks)))
+        print_json(_plain(explanation, stretches, marks))
     else:
         _print(console(), explanation, stretches, marks)
     holes = sum([mark.count for mark in marks if isinstance(mark, Hole)])
     if holes:
         say(f"{plural(holes, 'position')} cannot be read")
         raise typer.Exit(FAILED)
-
-
-async def _explain(
-    store: str | None, ids: tuple[str, str, str | None], provider: Provider | None
-) -> tuple[Explanation, list[Note | Hole]]:
-    with only_looking():
-        async with opened(store) as storage:
-            key = await chosen_chat(storage, store, *ids)
-            explanation = await explanation_of(storage, key, provider=provider)
-            return explanation, await marks_of(storage, key)
 
 
 def _print(
@@ -185,11 +187,8 @@ def _print_summary(out: Console, number: int, record: SummaryRecord, *, is_live:
 def _plain(
     explanation: Explanation, stretches: list[Stretch], marks: list[Note | Hole]
 ) -> dict[str, Any]:
-    key = explanation.key
     return {
-        "user_id": key.user_id,
-        "session_id": key.session_id,
-        "agent_id": key.agent_id,
+        **attrs.asdict(explanation.key),
         "stored_messages": len(explanation.messages),
         "stored_tokens": tokens_of([item.message for item in explanation.messages]),
         "view_tokens": tokens_of(explanation.view),
@@ -199,7 +198,7 @@ def _plain(
             for mark in marks
             if isinstance(mark, Note)
         ],
-        "view": [json_.loads(safe_json(encode_entry(message))) for message in explanation.view],
+        "view": [loads(encode_entry(message)) for message in explanation.view],
         "stretches": [
             {
                 "first": stretch.messages[0].position,
@@ -221,9 +220,13 @@ _COLUMNS: Final = (
     *map(Column, ("covers", "messages", "tokens", "saved")),
     Column("cost", is_figure=False),
 )
+_FIELDS: Final = (
+    *("id", "replaces", "created_at", "summarizer", "reason", "position", "covered"),
+    *("messages_before", "messages_after", "tokens_before", "tokens_after", "usage"),
+)  # fmt: skip
 
 
-def show_history(
+async def show_history(
     user: User,
     session: Session,
     agent: AnyAgent = None,
@@ -234,27 +237,19 @@ def show_history(
 
     AGENT may be left out where the session has one.
     """
-    records = run_async(_records(store, user, session, agent))
-    if records is None:
-        raise no_such_chat(store, Scope(user, session, agent))
-    if json:
-        print(json_.dumps([_plain_record(record) for record in records]))
-    elif not records:
-        print("no summary has been made of this chat")
-    else:
-        _print_records(console(), records)
-
-
-async def _records(
-    store: str | None, user: str, session: str, agent: str | None
-) -> list[SummaryRecord] | None:
     async with opened(store) as storage:
         key = await chosen_chat(storage, store, user, session, agent)
         summaries = storage.summaries()
         records = [] if summaries is None else await summaries.list_summaries(key)
-        scope = Scope(key.user_id, key.session_id, key.agent_id)
-        is_known = bool(records) or [info async for info in scope.chats(storage)]
-        return records if is_known else None
+        scope = Scope(*ids_of(key))
+        if not records and not [info async for info in scope.chats(storage)]:
+            raise no_such_chat(store, scope)
+    if json:
+        print_json([{name: getattr(record, name) for name in _FIELDS} for record in records])
+    elif not records:
+        print("no summary has been made of this chat")
+    else:
+        _print_records(console(), records)
 
 
 def _print_records(out: Console, records: list[SummaryRecord]) -> None:
@@ -290,20 +285,3 @@ def _cost(usage: Usage | None) -> str:
     if usage is None:
         return "not reported"
     return f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
-
-
-def _plain_record(record: SummaryRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "replaces": record.replaces,
-        "created_at": record.created_at.isoformat(),
-        "summarizer": record.summarizer,
-        "reason": record.reason,
-        "position": record.position,
-        "covered": attrs.asdict(record.covered),
-        "messages_before": record.messages_before,
-        "messages_after": record.messages_after,
-        "tokens_before": record.tokens_before,
-        "tokens_after": record.tokens_after,
-        "usage": None if record.usage is None else attrs.asdict(record.usage),
-    }

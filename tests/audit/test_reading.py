@@ -164,7 +164,7 @@ def test_what_is_no_age(text):
 )
 async def test_deleting(storage, ids, gone, left):
     """What is announced is what goes, and nothing else."""
-    announced = await deletion.extent(storage, Scope(*ids))
+    announced = await deletion.delete(storage, Scope(*ids), dry_run=True)
     done = await deletion.delete(storage, Scope(*ids))
     assert (done.chats, done.messages) == gone
     assert (done.chats, done.summaries) == (announced.chats, announced.summaries)
@@ -173,7 +173,7 @@ async def test_deleting(storage, ids, gone, left):
 
 async def test_pruning(storage):
     """Only what has not been touched for so long goes; what is touched meanwhile stays."""
-    assert (await deletion.stale_extent(storage, timedelta(days=1))).chats == 0
+    assert (await deletion.prune(storage, timedelta(days=1), dry_run=True)).chats == 0
     assert (await deletion.prune(storage, timedelta(days=1))).chats == 0
     listed, touched = storage._list, []
 
@@ -183,7 +183,7 @@ async def test_pruning(storage):
                 touched.append(await storage.save_chat_message(*IDS, user("still here")))
             yield info
 
-    announced = await deletion.stale_extent(storage, timedelta(0))
+    announced = await deletion.prune(storage, timedelta(0), dry_run=True)
     assert announced.chats == 3
     storage._list = touching
     late = datetime.now(UTC)

@@ -14,7 +14,7 @@ import pytest
 from executable import AIRLINE, CONTROL, all_done, done, environment, run, with_store
 
 from agent_memory import ConversationMessage
-from agent_memory.audit.chat_copy import extent_of
+from agent_memory.audit.selection import Scope
 from agent_memory.cli.app import run as run_here
 from chats_to_move import HOSTILE, IDS, everything, records
 
@@ -176,11 +176,11 @@ def test_killed_and_done_again(empty_store):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:
-        while process.poll() is None and not with_store(empty_store, extent_of).entries:
+        while process.poll() is None and not with_store(empty_store, Scope().entries):
             pass  # until something of it is there, or all
         process.kill()
         assert process.stderr.read() == b""
-    held = with_store(empty_store, extent_of).entries
+    held = with_store(empty_store, Scope().entries)
     assert held > 0
     assert f"{held:,} were there already" in done(*command)
     (log,) = with_store(empty_store, everything).values()
