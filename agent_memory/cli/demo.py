@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import attrs
 import typer
@@ -20,12 +19,13 @@ from agent_memory.audit.escaping import one_line, visible
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.sources import read_file
 from agent_memory.audit.verification import CallWatch
-from agent_memory.audit.view_inspection import NoSummarizer, stretches_of, tokens_of
+from agent_memory.audit.view_inspection import explanation_of, stretches_of, tokens_of
 from agent_memory.cli.app import FAILED
-from agent_memory.cli.drawing import Column, console, print_table, progress_bar
+from agent_memory.cli.drawing import Column, console, counting, print_table
+from agent_memory.cli.stores import JsonOption, only_looking, print_json
 from agent_memory.errors import InvalidRequestError
 from agent_memory.keys import new_id
-from agent_memory.messages import ConversationMessage, ParticipantRole
+from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
 from agent_memory.providers import text_of
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import open_storage, without_secrets
@@ -63,7 +63,7 @@ async def demo(
         int, typer.Option(help="Pairs of messages; a longer chat is summarized.")
     ] = 10,
     keep_last: Annotated[int, typer.Option(help="Pairs of messages that stay verbatim.")] = 2,
-    json: Annotated[bool, typer.Option("--json", help="Write the result as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Store a conversation turn by turn, show what a model sees, and prove nothing is lost.
 
@@ -74,10 +74,26 @@ async def demo(
         if store is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-memory-"))
             store = f"sqlite:///{Path(directory).as_posix()}/chats.db"
-        run = _DemoRun(store, trigger_at, keep_last)
-        await run.play(conversations, show_progress=not json)
-    print(run.as_json()) if json else run.print()
-    if run.broken:
+        result = DemoResult(without_secrets(store))
+        async with open_storage(store) as raw:
+            async with SummarizingChatStorage(
+                raw, ExtractiveSummarizer(), trigger_at, keep_last, close_inner=False
+            ) as storage:
+                views = await _play(storage, conversations, result, shown=not json)
+            # A store in memory would lose everything when closed.
+            result.reopened = raw.scope != "process"
+            if not result.reopened:
+                await _compare(raw, conversations, views, result)
+        if result.reopened:
+            # Through a new connection: the database holds the messages, not a cache.
+            async with open_storage(store) as raw:
+                await _compare(raw, conversations, views, result)
+    if json:
+        count = result.total(lambda one: one.messages)
+        print_json({**attrs.asdict(result), "messages": count, "views_checked": count})
+    else:
+        _print(result)
+    if result.exchanges_split or result.faults:
         raise typer.Exit(FAILED)
 
 
@@ -112,173 +128,70 @@ def read_conversations(path: Path) -> Conversations:
 
 
 @attrs.define
-class _Played:
+class PlayedConversation:
     """The figures of one conversation; tokens are estimated."""
 
     id: str
-    messages: Sequence[ConversationMessage]
+    messages: int
     tokens: int = 0
-    view: list[ConversationMessage] = attrs.field(factory=list[ConversationMessage])
+    view_messages: int = 0
+    view_tokens: int = 0
+    compactions: int = 0
     answers: int = 0
     tokens_read: int = 0
     tokens_unshortened: int = 0
-    compactions: int = 0
+    summary: str = ""
     standing: list[str] = attrs.field(factory=list[str])
-
-    @property
-    def summary(self) -> str:
-        return "\n".join(text_of(message) for message in self.view if message.position is None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON data."""
-        return {
-            "id": self.id,
-            "messages": len(self.messages),
-            "tokens": self.tokens,
-            "view_messages": len(self.view),
-            "view_tokens": tokens_of(self.view),
-            "compactions": self.compactions,
-            "answers": self.answers,
-            "tokens_read": self.tokens_read,
-            "tokens_unshortened": self.tokens_unshortened,
-            "summary": self.summary,
-            "standing": self.standing,
-        }
-
-    def figures(self) -> tuple[int, ...]:
-        seen = tokens_of(self.view)
-        return len(self.messages), self.tokens, len(self.view), seen, self.compactions
 
 
 @attrs.define
-class _DemoRun:
-    """A run of the demo on one store."""
+class DemoResult:
+    """What came of a run of the demo on one store."""
 
-    url: str
-    trigger_at: int
-    keep_last: int
+    store: str
     user_id: str = attrs.field(factory=lambda: f"demo-{new_id()}")
     """Of its own, so that the demo can be run again on the same store."""
     reopened: bool = False
-    played: list[_Played] = attrs.field(factory=list[_Played])
-    splits: list[str] = attrs.field(factory=list[str])
+    conversations: list[PlayedConversation] = attrs.field(factory=list[PlayedConversation])
+    exchanges_split: list[str] = attrs.field(factory=list[str])
     faults: list[str] = attrs.field(factory=list[str])
 
-    @property
-    def broken(self) -> bool:
-        return bool(self.splits or self.faults)
+    def total(self, of: Callable[[PlayedConversation], int]) -> int:
+        """Sum a figure up."""
+        return sum([of(one) for one in self.conversations])
 
-    def total(self, of: Callable[[_Played], int]) -> int:
-        return sum([of(one) for one in self.played])
 
-    def _shortened(self, raw: ChatStorage, summarizer: Any) -> SummarizingChatStorage:
-        return SummarizingChatStorage(
-            raw, summarizer, self.trigger_at, self.keep_last, close_inner=False
-        )
-
-    async def play(self, conversations: Conversations, *, show_progress: bool) -> None:
-        """Save every message, look at the view after each, and compare all of it afterwards."""
-        async with open_storage(self.url) as raw:
-            async with self._shortened(raw, ExtractiveSummarizer()) as storage:
-                with progress_bar(shown=show_progress) as bar:
-                    task = bar.add_task("storing", total=sum(map(len, conversations.values())))
-                    for name, messages in conversations.items():
-                        one = _Played(name, messages)
-                        self.played.append(one)
-                        await self._play_one(storage, one, lambda: bar.advance(task))
-            # Reading through a new connection shows that the database holds the messages, not a
-            # cache.
-            self.reopened = raw.scope != "process"
-            if not self.reopened:  # a store in memory would lose everything when closed
-                await self._compare(raw)
-        if self.reopened:
-            async with open_storage(self.url) as raw:
-                await self._compare(raw)
-
-    async def _play_one(
-        self, storage: SummarizingChatStorage, one: _Played, on_saved: Callable[[], object]
-    ) -> None:
-        ids, watch, usual = (self.user_id, one.id, _AGENT), CallWatch(), set[str]()
-        for number, message in enumerate(one.messages, 1):
-            if message.role is ParticipantRole.ASSISTANT:
-                one.answers += 1
-                one.tokens_read += tokens_of(one.view)
-                one.tokens_unshortened += one.tokens
-            await storage.save_chat_message(*ids, message)
-            one.tokens += tokens_of([message])
-            one.view = await storage.fetch_chat(*ids)
-            # A call that the conversation itself leaves unanswered is not the view's fault.
-            usual |= unpaired([message], watch)
-            torn = unpaired(one.view, CallWatch()) - usual
-            self.splits += [
-                f"{one.id}, after message {number}: {reason}" for reason in sorted(torn)
-            ]
-            on_saved()
-        explanation = await storage.explain(*ids)
-        one.compactions = len(explanation.summaries)
-        for stretch in stretches_of(explanation):
-            first, last = stretch.messages[0].position, stretch.messages[-1].position
-            span = f"{first}" if first == last else f"{first} to {last}"
-            by = f" by summary {stretch.number} of {one.compactions}" if stretch.number else ""
-            one.standing.append(f"{span}: {stretch.standing}{by}")
-
-    async def _compare(self, raw: ChatStorage) -> None:
-        async with self._shortened(raw, NoSummarizer()) as storage:
-            for one in self.played:
-                ids = self.user_id, one.id, _AGENT
-                if await raw.fetch_chat_since(*ids, 0) != list(one.messages):
-                    self.faults.append(f"{one.id}: the stored messages are not those saved")
-                if await storage.fetch_chat(*ids) != one.view:
-                    self.faults.append(f"{one.id}: the view is another one than before")
-
-    def as_json(self) -> str:
-        """Return the result as JSON, in ASCII, so that no content can command a terminal."""
-        plain = {
-            "store": without_secrets(self.url),
-            "user_id": self.user_id,
-            "reopened": self.reopened,
-            "conversations": [one.as_dict() for one in self.played],
-            "messages": self.total(lambda one: len(one.messages)),
-            "views_checked": self.total(lambda one: len(one.messages)),
-            "exchanges_split": self.splits,
-            "faults": self.faults,
-        }
-        return json_.dumps(plain, indent=2)
-
-    def print(self) -> None:
-        """Write the result for people to standard output."""
-        out, by_size = console(), sorted(self.played, key=lambda one: -one.tokens)
-        rows = [_row(one_line(one.id), [one]) for one in by_size[:_MOST_ROWS]]
-        if rest := by_size[_MOST_ROWS:]:
-            rows.append(_row(f"{len(rest)} more", rest))
-        total = _row(f"all {len(by_size)}", by_size) if len(by_size) > 1 else None
-        print_table(out, "What is kept, and what the model sees at the end", _COLUMNS, rows, total)
-        longest = by_size[0]
-        if longest.summary:
-            name = one_line(longest.id)
-            out.print(Text(f"\nWhat stands for the older messages of {name}:", style="bold"))
-            out.print(Padding(Text(visible(longest.summary)), (0, 0, 0, 2), expand=False))
-        out.print(Text("\nWhat became of its messages:", style="bold"))
-        for line in longest.standing:
-            out.print(Text(f"  {line}"))
-        read = self.total(lambda one: one.tokens_read)
-        whole = self.total(lambda one: one.tokens_unshortened)
-        share = f"{read / whole:.0%} of it" if whole else "nothing"
-        answers = self.total(lambda one: one.answers)
-        out.print(f"\nThe model was asked {answers:,} times. It read {read:,} tokens (estimated)")
-        out.print(f"instead of {whole:,}, which is {share}.")
-        how = "was closed, reopened and read" if self.reopened else "was read again"
-        out.print(f"\nThe store {one_line(without_secrets(self.url))} {how}.", soft_wrap=True)
-        for line in (*self.splits, *self.faults):
-            out.print(Text(f"BROKEN  {one_line(line)}", style="bold red"))
-        if not self.broken:
-            count = self.total(lambda one: len(one.messages))
-            for line in (
-                f"OK  All {count:,} messages came back equal.",
-                f"OK  None of {count:,} views split a tool exchange.",
-                "OK  The views came back equal, and nothing was summarized again.",
-            ):
-                out.print(Text(line, style="green"))
+async def _play(
+    storage: SummarizingChatStorage,
+    conversations: Conversations,
+    result: DemoResult,
+    *,
+    shown: bool,
+) -> dict[str, list[ConversationMessage]]:
+    """Save every message, look at the view after each, and return the last views."""
+    views: dict[str, list[ConversationMessage]] = {}
+    with counting("storing", sum(map(len, conversations.values())), shown=shown) as advance:
+        for name, messages in conversations.items():
+            one = PlayedConversation(name, len(messages))
+            result.conversations.append(one)
+            ids, watch, usual = (result.user_id, name, _AGENT), CallWatch(), set[str]()
+            view: list[ConversationMessage] = []
+            for number, message in enumerate(messages, 1):
+                if message.role is ParticipantRole.ASSISTANT:
+                    one.answers += 1
+                    one.tokens_read += tokens_of(view)
+                    one.tokens_unshortened += one.tokens
+                await storage.save_chat_message(*ids, message)
+                one.tokens += tokens_of([message])
+                view = await storage.fetch_chat(*ids)
+                # A call that the conversation itself leaves unanswered is not the view's fault.
+                usual |= unpaired([message], watch)
+                torn = sorted(unpaired(view, CallWatch()) - usual)
+                place = f"{name}, after message {number}"
+                result.exchanges_split += [f"{place}: {reason}" for reason in torn]
+                advance(1)
+            views[name] = view
+    return views
 
 
 def unpaired(messages: Iterable[ConversationMessage], watch: CallWatch) -> set[str]:
@@ -287,6 +200,67 @@ def unpaired(messages: Iterable[ConversationMessage], watch: CallWatch) -> set[s
     return found | {f"no result follows the call {name!r}" for _, name in watch.unanswered()}
 
 
-def _row(name: str, rows: Sequence[_Played]) -> list[str]:
-    sums = [sum(column) for column in zip(*[one.figures() for one in rows], strict=True)]
-    return [name, *[f"{figure:,}" for figure in sums]]
+async def _compare(
+    raw: ChatStorage,
+    conversations: Conversations,
+    views: Mapping[str, Sequence[ConversationMessage]],
+    result: DemoResult,
+) -> None:
+    """Compare what the store holds with what was saved and shown, and note how it stands."""
+    for one in result.conversations:
+        with only_looking():
+            explanation = await explanation_of(raw, ChatKey(result.user_id, one.id, _AGENT))
+        view = list(explanation.view)
+        if [explained.message for explained in explanation.messages] != conversations[one.id]:
+            result.faults.append(f"{one.id}: the stored messages are not those saved")
+        if view != views[one.id]:
+            result.faults.append(f"{one.id}: the view is another one than before")
+        one.view_messages, one.view_tokens = len(view), tokens_of(view)
+        one.compactions = len(explanation.summaries)
+        one.summary = "\n".join(text_of(message) for message in view if message.position is None)
+        for stretch in stretches_of(explanation):
+            first, last = stretch.messages[0].position, stretch.messages[-1].position
+            span = f"{first}" if first == last else f"{first} to {last}"
+            by = f" by summary {stretch.number} of {one.compactions}" if stretch.number else ""
+            one.standing.append(f"{span}: {stretch.standing}{by}")
+
+
+def _print(result: DemoResult) -> None:
+    out, by_size = console(), sorted(result.conversations, key=lambda one: -one.tokens)
+    rows = [_row(one_line(one.id), [one]) for one in by_size[:_MOST_ROWS]]
+    if rest := by_size[_MOST_ROWS:]:
+        rows.append(_row(f"{len(rest)} more", rest))
+    total = _row(f"all {len(by_size)}", by_size) if len(by_size) > 1 else None
+    print_table(out, "What is kept, and what the model sees at the end", _COLUMNS, rows, total)
+    longest = by_size[0]
+    if longest.summary:
+        name = one_line(longest.id)
+        out.print(Text(f"\nWhat stands for the older messages of {name}:", style="bold"))
+        out.print(Padding(Text(visible(longest.summary)), (0, 0, 0, 2), expand=False))
+    out.print(Text("\nWhat became of its messages:", style="bold"))
+    for line in longest.standing:
+        out.print(Text(f"  {line}"))
+    read = result.total(lambda one: one.tokens_read)
+    whole = result.total(lambda one: one.tokens_unshortened)
+    share = f"{read / whole:.0%} of it" if whole else "nothing"
+    answers = result.total(lambda one: one.answers)
+    out.print(f"\nThe model was asked {answers:,} times. It read {read:,} tokens (estimated)")
+    out.print(f"instead of {whole:,}, which is {share}.")
+    how = "was closed, reopened and read" if result.reopened else "was read again"
+    out.print(f"\nThe store {one_line(result.store)} {how}.", soft_wrap=True)
+    broken = [*result.exchanges_split, *result.faults]
+    for line in broken:
+        out.print(Text(f"BROKEN  {one_line(line)}", style="bold red"))
+    if not broken:
+        count = result.total(lambda one: one.messages)
+        for line in (
+            f"OK  All {count:,} messages came back equal.",
+            f"OK  None of {count:,} views split a tool exchange.",
+            "OK  The views came back equal, and nothing was summarized again.",
+        ):
+            out.print(Text(line, style="green"))
+
+
+def _row(name: str, rows: Sequence[PlayedConversation]) -> list[str]:
+    names = ("messages", "tokens", "view_messages", "view_tokens", "compactions")
+    return [name, *[f"{sum([getattr(one, column) for one in rows]):,}" for column in names]]

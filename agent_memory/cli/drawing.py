@@ -13,7 +13,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -112,15 +111,6 @@ def _print_records(
                 out.print(Text(f"  {column.name}: {cell}"), soft_wrap=True)
 
 
-def progress_bar(*, shown: bool) -> Progress:
-    """Return a bar on standard error, so that the output stays clean.
-
-    Args:
-        shown: whether anything is drawn at all.
-    """
-    return _bar(MofNCompleteColumn(), shown=shown)
-
-
 class _RateColumn(ProgressColumn):
     """What is counted, and how much of it a second."""
 
@@ -147,7 +137,17 @@ def counting(action: str, total: int | None, *, shown: bool) -> Generator[Callab
         To be called with the number of further messages and, where the total counts something
         else, how far that has been reached.
     """
-    bar = _bar(_RateColumn(), shown=shown and console(errors=True).is_terminal)
+    out = console(errors=True)
+    out.quiet = not (shown and out.is_terminal)
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        _RateColumn(),
+        TimeRemainingColumn(),
+        console=out,
+        # Up to version 14, rich ends a bar that is disabled with an empty line; quiet prevents it.
+        disable=out.quiet,
+    )
     counted = completed = 0
 
     def advance(count: int, reached: int | None = None) -> None:
@@ -160,20 +160,6 @@ def counting(action: str, total: int | None, *, shown: bool) -> Generator[Callab
     with bar:
         task = bar.add_task(action, total=total, counted=0)
         yield advance
-
-
-def _bar(column: ProgressColumn, *, shown: bool) -> Progress:
-    out = console(errors=True)
-    # Up to version 14, rich ends a bar that is disabled with an empty line.
-    out.quiet = not shown
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        column,
-        TimeRemainingColumn(),
-        console=out,
-        disable=not shown,
-    )
 
 
 _STYLES: Final = {
