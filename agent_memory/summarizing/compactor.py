@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent_memory.errors import CorruptedRecordError, StorageError, SummarizerError
 from agent_memory.events import (
@@ -28,7 +28,7 @@ from agent_memory.storage.base import ChatStorage
 from agent_memory.summarizers.base import Summarizer, SummarizerObject
 from agent_memory.summarizing.buffers import Attempts, Buffer, Buffers
 from agent_memory.summarizing.compaction import Snapshot
-from agent_memory.summarizing.draft import Draft, Drafter, Request, RunContext
+from agent_memory.summarizing.draft import Attempt, Draft, Drafter, RunContext
 from agent_memory.summarizing.loader import ViewLoader
 from agent_memory.summarizing.options import SummarizingOptions
 from agent_memory.summarizing.view import ChatView
@@ -115,7 +115,7 @@ class Compactor:
 
     def _start(self, buffer: Buffer, reason: str) -> SharedTask[Exception]:
         async def work(task: SharedTask[Exception]) -> None:
-            error = await self._attempt(buffer, task, reason)
+            error = await self._run(Attempt(buffer, task, reason))
             with self._buffers.lock:
                 buffer.attempts.end(task, error)
             self._buffers.shrink()
@@ -163,7 +163,7 @@ class Compactor:
             task = attempts.task = SharedTask[Exception]()
         attempts.cooldown.begin(view.size, tokens)
         try:
-            return await self._attempt(buffer, task, reason, context)
+            return await self._run(Attempt(buffer, task, reason, context))
         finally:
             attempts.end(task)
 
@@ -190,76 +190,72 @@ class Compactor:
         own = snapshot.given_after(context.run.start)
         if len(own) < len(snapshot.given_from(0)):
             return True
-        divides = self._drafter.divides(snapshot, context.run, context.tokens)
-        return snapshot.is_cuttable and divides
+        return snapshot.is_cuttable and self._drafter.divides(snapshot, context)
 
     # -------------------------------------------------------------------------------- attempt
 
-    async def _attempt(
-        self,
-        buffer: Buffer,
-        task: SharedTask[Exception],
-        reason: str,
-        context: RunContext | None = None,
-    ) -> Exception | None:
+    async def _run(self, attempt: Attempt) -> Exception | None:
         """Ask, check, store, show, and notify; return the error of a failed attempt."""
-        started, error = time.monotonic(), None
+        event: Event
+        error = None
         try:
-            with span("compact", buffer.key) as attributes:
-                attributes["agent_memory.compaction.trigger"] = reason
-                event = await self._compact(buffer, task, reason, context, started)
+            with span("compact", attempt.buffer.key) as attributes:
+                attributes["agent_memory.compaction.trigger"] = attempt.reason
+                outcome = await self._compact(attempt)
+                event = self._skipped(attempt, outcome) if isinstance(outcome, str) else outcome
                 attributes.update(_outcome(event))
         except Exception as failure:  # noqa: BLE001  whatever it is, the chat goes on
             error = failure
-            event = self._failed(buffer, task, failure, started)
-        buffer.attempted = True  # on_event may fetch the chat, and must not wait for us
+            event = self._failed(attempt, failure)
+        attempt.buffer.attempted = True  # on_event may fetch the chat, and must not wait for us
         waits = isinstance(event, CompactionSkipped) and event.reason == "not_yet"
-        if context is None or not waits:
+        if attempt.context is None or not waits:
             await notify(self._options, event)
         return error
 
-    async def _compact(
-        self,
-        buffer: Buffer,
-        task: SharedTask[Exception],
-        reason: str,
-        context: RunContext | None,
-        started: float,
-    ) -> Event:
-        async with nullcontext() if context else self._buffers.summaries.slot():
+    async def _compact(self, attempt: Attempt) -> Compacted | str:
+        """Install a new summary; return what happened, or why there is none."""
+        async with nullcontext() if attempt.context else self._buffers.summaries.slot():
             with self._buffers.lock:
-                view, attempts = buffer.view, buffer.attempts
-                if view is None or attempts.task is not task:
-                    return self._skipped(buffer, task, "superseded", context, started)
-                snapshot = self._drafter.snapshot(view)
-                request = Request(view, buffer.generation, snapshot, reason, context, started)
-                if context is None:
-                    attempts.cooldown.begin(view.last, view.tokens)
-            draft = await self._draft(buffer, request)
+                view = attempt.buffer.view
+                if view is None or not attempt.is_current:
+                    return "superseded"
+                attempt.begin(view, self._drafter.snapshot(view))
+                if attempt.context is None:
+                    attempt.buffer.attempts.cooldown.begin(view.last, view.tokens)
+            draft = await self._draft(attempt)
             if isinstance(draft, str):
-                return self._skipped(buffer, task, draft, context, started)
-            installed = await self._install(buffer, task, request, draft)
-            if installed is None:
-                return self._skipped(buffer, task, "superseded", context, started)
-            self._start_cooldown(buffer, installed.record, context)
-            return installed
+                return draft
+            shown = await self._install(attempt, draft)
+            if shown is None:
+                return "superseded"
+            self._start_cooldown(attempt, shown)
+            return Compacted(
+                key=attempt.buffer.key,
+                record=shown,
+                messages_before=draft.record.messages_before,
+                messages_after=shown.messages_after,
+                clipped=draft.clipped,
+                unpinned=len(attempt.snapshot.demoted),
+                adopted=shown is not draft.record,
+                duration=time.monotonic() - attempt.started,
+            )
 
-    async def _draft(self, buffer: Buffer, request: Request) -> Draft | str:
-        snapshot = request.snapshot
+    async def _draft(self, attempt: Attempt) -> Draft | str:
+        snapshot, key = attempt.snapshot, attempt.buffer.key
         history = await run_fairly(len(snapshot.tail), lambda: tuple(snapshot.history))
-        asked = CompactionRequest(key=buffer.key, reason=request.reason, history=history)
+        asked = CompactionRequest(key=key, reason=attempt.reason, history=history)
         if not await _is_allowed(self._options, asked):
             return "vetoed"
-        return await self._drafter.draft(buffer.key, buffer.attempts, request)
+        return await self._drafter.draft(attempt)
 
     # ---------------------------------------------------------------------------- afterwards
 
-    def _start_cooldown(
-        self, buffer: Buffer, record: SummaryRecord, context: RunContext | None
-    ) -> None:
+    def _start_cooldown(self, attempt: Attempt, record: SummaryRecord) -> None:
         """Note how much must come before the next summary; warn if the view is still over."""
+        buffer, context, options = attempt.buffer, attempt.context, self._options
         with self._buffers.lock:
-            view, attempts, options = buffer.view, buffer.attempts, self._options
+            view, attempts = buffer.view, buffer.attempts
             attempts.record_id = record.id
             if context is not None:
                 attempts.cooldown.summarized_run(record, options)
@@ -271,92 +267,85 @@ class Compactor:
                     view.size, view.tokens, len(view.summary), options
                 )
                 if options.exceeded(record.messages_after, record.tokens_after):
-                    self._warn_if_over(buffer, "still_over")
+                    self._warn(buffer, "still_over")
 
-    def _skipped(
-        self,
-        buffer: Buffer,
-        task: SharedTask[Exception],
-        reason: str,
-        context: RunContext | None,
-        started: float,
-    ) -> CompactionSkipped:
+    def _skipped(self, attempt: Attempt, reason: str) -> CompactionSkipped:
         with self._buffers.lock:
-            attempts, options = buffer.attempts, self._options
-            if attempts.task is task:
-                on_its_own = self._decides and options.trigger_tokens is None
+            if attempt.is_current:
+                cooldown, context = attempt.buffer.attempts.cooldown, attempt.context
                 if context is None:
-                    attempts.cooldown.skipped(reason, options)
-                    self._warn_if_over(buffer, reason)
-                elif on_its_own and reason == "nothing_to_gain":
+                    cooldown.skipped(reason, self._options)
+                    self._warn(attempt.buffer, reason)
+                elif self._decides and self._options.trigger_tokens is None:
                     # The application's summarizer decides: one more pair may let it gain.
-                    attempts.cooldown.skipped("not_yet", options)
+                    soon = reason == "nothing_to_gain"
+                    cooldown.skipped("not_yet" if soon else reason, self._options)
                 else:
-                    attempts.cooldown.skipped(reason, options)
-                    if not on_its_own:
-                        self._warn(buffer, reason, context.tokens)
-            return CompactionSkipped(
-                key=buffer.key,
-                reason=reason,
-                messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=attempts.cooldown.wait,
-                duration=time.monotonic() - started,
-            )
+                    cooldown.skipped(reason, self._options)
+                    self._warn(attempt.buffer, reason, context.tokens)
+            return CompactionSkipped(reason=reason, **self._figures(attempt))
 
-    def _failed(
-        self, buffer: Buffer, task: SharedTask[Exception], error: Exception, started: float
-    ) -> CompactionFailed:
+    def _failed(self, attempt: Attempt, error: Exception) -> CompactionFailed:
+        key = attempt.buffer.key
         # As text: a log record that is kept would keep the error's frames, and its loop.
-        _log.warning("no new summary of %s; its messages are stored: %s", buffer.key, str(error))
+        _log.warning("no new summary of %s; its messages are stored: %s", key, str(error))
         with self._buffers.lock:
-            attempts = buffer.attempts
-            if attempts.task is task:
-                attempts.cooldown.failed(self._options)
-            return CompactionFailed(
-                key=buffer.key,
-                error=error,
-                messages=0 if buffer.view is None else buffer.view.size,
-                retry_after=attempts.cooldown.wait,
-                duration=time.monotonic() - started,
-            )
+            if attempt.is_current:
+                attempt.buffer.attempts.cooldown.failed(self._options)
+            return CompactionFailed(error=error, **self._figures(attempt))
 
-    def _warn_if_over(self, buffer: Buffer, reason: str) -> None:
+    def _figures(self, attempt: Attempt) -> dict[str, Any]:
+        """What the events of an attempt without a summary say alike."""
+        buffer = attempt.buffer
+        return {
+            "key": buffer.key,
+            "messages": 0 if buffer.view is None else buffer.view.size,
+            "retry_after": buffer.attempts.cooldown.wait,
+            "duration": time.monotonic() - attempt.started,
+        }
+
+    def _warn(self, buffer: Buffer, reason: str, tokens: int | None = None) -> None:
+        """Warn that a chat stays over its trigger.
+
+        Args:
+            buffer: of the chat.
+            reason: why.
+            tokens: of a run's context, which is over; None to look at the view.
+        """
         view = buffer.view
-        if view is not None and self._options.exceeded(view.size, view.tokens):
-            self._warn(buffer, reason, view.tokens)
-
-    def _warn(self, buffer: Buffer, reason: str, tokens: int) -> None:
-        if buffer.view is not None:
-            buffer.attempts.cooldown.warn(buffer.key, reason, buffer.view.size, tokens)
+        if view is None:
+            return
+        if tokens is None and self._options.exceeded(view.size, view.tokens):
+            tokens = view.tokens
+        if tokens is not None:
+            buffer.attempts.cooldown.warn(buffer.key, reason, view.size, tokens)
 
     # ---------------------------------------------------------------------- store and splice
 
-    async def _install(
-        self, buffer: Buffer, task: SharedTask[Exception], request: Request, draft: Draft
-    ) -> Compacted | None:
+    async def _install(self, attempt: Attempt, draft: Draft) -> SummaryRecord | None:
         """Store the record, then replace the prefix of the view that it was made from.
 
         Returns:
-            What happened; None when the chat was deleted, trimmed or read again since, or
-            when another attempt took the place of this one.
+            The record that is shown, ours or another worker's; None when the chat was deleted,
+            trimmed or read again since, or when another attempt took the place of this one.
         """
-        record, view = draft.record, request.view
-        if buffer.attempts.task is not task:
+        buffer, view, record = attempt.buffer, attempt.view, draft.record
+        if not attempt.is_current:
             return None  # its loop had stopped for a time, and another attempt took its place
         written = await self._write(buffer, record)
         if written is False:
-            adopted = await self._adopt(buffer, request.generation, record)
+            adopted = await self._adopt(attempt, record)
             if adopted is not None:
-                return _compacted(buffer, request, draft, adopted)
+                return adopted
         with self._buffers.lock:
-            if buffer.generation != request.generation or buffer.view is not view:
+            if buffer.generation != attempt.generation or buffer.view is not view:
                 return None
-            if buffer.attempts.task is not task:
+            if not attempt.is_current:
                 return None
             stored_id = record.id if written else view.record_id
-            view.splice(request.snapshot, draft.compaction, stored_id)
+            view.splice(attempt.snapshot, draft.compaction, stored_id)
             buffer.unsaved = record if written is None else None
-        return _compacted(buffer, request, draft, record)
+        return record
 
     async def _write(self, buffer: Buffer, record: SummaryRecord) -> bool | None:
         """Write a record.
@@ -386,22 +375,21 @@ class Compactor:
                 if written and buffer.view is view:
                     view.record_id = record.id
 
-    async def _adopt(
-        self, buffer: Buffer, generation: int, record: SummaryRecord
-    ) -> SummaryRecord | None:
+    async def _adopt(self, attempt: Attempt, record: SummaryRecord) -> SummaryRecord | None:
         """Show the record that another worker stored first; None if none fits the log."""
+        buffer = attempt.buffer
         newest = await self._loader.newest_record(buffer.key)
         if newest is None and record.replaces is not None and await self._has_none(buffer):
             # Another worker called rebuild(): the view is to be made from the raw log.
             with self._buffers.lock:
-                if buffer.generation == generation:
+                if buffer.generation == attempt.generation:
                     buffer.reset()
         if newest is None or newest.id == record.replaces:
             # No other record won: the chat was trimmed or deleted, which this read notices.
             await self._loader.current(buffer, check=True)
             return None
         with self._buffers.lock:
-            if buffer.generation == generation:
+            if buffer.generation == attempt.generation:
                 buffer.reset()
         view = await self._loader.current(buffer, check=False)
         return newest if view.record_id == newest.id else None
@@ -444,19 +432,6 @@ async def _call(name: str, function: Callable[[A], object], argument: A) -> obje
     except Exception:  # noqa: BLE001  foreign code; an observer must not break a chat
         _log.exception("%s failed at %s", name, type(argument).__name__)
         return None
-
-
-def _compacted(buffer: Buffer, request: Request, draft: Draft, shown: SummaryRecord) -> Compacted:
-    return Compacted(
-        key=buffer.key,
-        record=shown,
-        messages_before=draft.record.messages_before,
-        messages_after=shown.messages_after,
-        clipped=draft.clipped,
-        unpinned=len(request.snapshot.demoted),
-        adopted=shown is not draft.record,
-        duration=time.monotonic() - request.started,
-    )
 
 
 def _outcome(event: Event) -> Attributes:

@@ -6,14 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from agent_memory.errors import InvalidSummaryError, SummarizerError
 from agent_memory.log import Covered, SummaryRecord
-from agent_memory.messages import ChatKey, ConversationMessage, Usage
-from agent_memory.storage._engine.event_loops import run_fairly
+from agent_memory.messages import ConversationMessage, Usage
+from agent_memory.storage._engine.event_loops import SharedTask, run_fairly
 from agent_memory.summarizers.base import (
     Summarizer,
     SummarizerObject,
@@ -22,7 +22,7 @@ from agent_memory.summarizers.base import (
     summarizer_name,
 )
 from agent_memory.summarizers.bounds import DEFAULT_KEEP_RUNS, KeepBounds
-from agent_memory.summarizing.buffers import Attempts
+from agent_memory.summarizing.buffers import Buffer
 from agent_memory.summarizing.compaction import Compaction, OpenRun, Snapshot
 from agent_memory.summarizing.options import SummarizingOptions
 from agent_memory.summarizing.summarizer_call import SummarizerTask, clip_summary
@@ -52,35 +52,45 @@ class RunContext:
     summarized: Callable[[SummaryRecord], int]
 
 
-@attrs.frozen
-class Request:
-    """What a summarizer is asked for.
+@attrs.define(eq=False)
+class Attempt:
+    """One try at a compaction of a chat.
 
     Args:
-        view: what the snapshot was taken of.
+        buffer: of the chat.
+        task: what others wait for.
+        reason: why the summarizer is asked.
+        context: the run in progress; None where there are no runs.
+        started: when it began.
+
+    Attributes:
+        view: what is compacted; set, with the next two, when it is the attempt's turn.
         generation: the buffer's at that moment.
         snapshot: what the summarizer is given.
-        reason: why it is asked.
-        context: the run in progress; None where there are no runs.
-        started: when the attempt began.
     """
 
-    view: ChatView
-    generation: int
-    snapshot: Snapshot
+    buffer: Buffer
+    task: SharedTask[Exception]
     reason: str
     context: RunContext | None = None
     started: float = attrs.field(factory=time.monotonic)
+    view: ChatView = attrs.field(init=False)
+    generation: int = attrs.field(init=False)
+    snapshot: Snapshot = attrs.field(init=False)
+
+    def begin(self, view: ChatView, snapshot: Snapshot) -> None:
+        """Take the view as it is now."""
+        self.view, self.generation, self.snapshot = view, self.buffer.generation, snapshot
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no other attempt has taken its place, as one may whose loop had stopped."""
+        return self.buffer.attempts.task is self.task
 
     @property
     def run(self) -> OpenRun | None:
         """The run in progress."""
         return None if self.context is None else self.context.run
-
-    @property
-    def context_tokens(self) -> int | None:
-        """How full the model's context is; None for an estimate of the history."""
-        return None if self.context is None else self.context.tokens
 
     def bill(self, usage: Usage) -> None:
         """Pass on what an answer or a failure cost."""
@@ -104,13 +114,17 @@ class Draft:
 
 
 @attrs.frozen
-class _Answer:
-    messages: Sequence[ConversationMessage]
-    by: str
-    usage: Usage | None = None
-    last_run_id: str | None = None
-    summary_id: str = ""
-    is_result: bool = False
+class _Source:
+    """A summarizer, its name, and whether a :class:`SummaryResult` is what it answers."""
+
+    summarizer: Summarizer
+    name: str
+    is_object: bool
+
+    @classmethod
+    def of(cls, summarizer: Summarizer) -> _Source:
+        is_object = isinstance(summarizer, SummarizerObject)
+        return cls(summarizer, summarizer_name(summarizer), is_object)
 
 
 class Drafter:
@@ -125,7 +139,8 @@ class Drafter:
     def __init__(
         self, summarizer: Summarizer, options: SummarizingOptions, counter: TokenCounter
     ) -> None:
-        self._summarizer = summarizer
+        self._source = _Source.of(summarizer)
+        self._fallback = None if options.fallback is None else _Source.of(options.fallback)
         self._options = options
         self._counter = counter
 
@@ -144,13 +159,8 @@ class Drafter:
             return len(history) > self._options.trigger_messages
         return self.tokens(history) > (self._options.trigger_tokens or 0)
 
-    async def draft(self, key: ChatKey, attempts: Attempts, request: Request) -> Draft | str:
+    async def draft(self, attempt: Attempt) -> Draft | str:
         """Return a draft, or why there is none.
-
-        Args:
-            key: of the chat.
-            attempts: to which the call of a summarizer belongs.
-            request: what is asked for.
 
         Returns:
             A draft, or ``"not_yet"``, ``"nothing_to_gain"``, ``"more_tokens"`` or
@@ -160,20 +170,19 @@ class Drafter:
             SummarizerError: the summarizer, and the fallback if there is one, failed.
         """
         try:
-            return await self._draft(attempts, request, self._summarizer)
+            return await self._draft(attempt, self._source)
         except SummarizerError as error:
-            if self._options.fallback is None:
+            if self._fallback is None:
                 raise
-            _log.warning("the fallback summarizes %s: %s", key, str(error))
-            return await self._draft(attempts, request, self._options.fallback)
+            _log.warning("the fallback summarizes %s: %s", attempt.buffer.key, str(error))
+            return await self._draft(attempt, self._fallback)
 
     # ------------------------------------------------------------------ how much may be kept
 
-    def _bounds(self, request: Request, summarizer: Summarizer) -> KeepBounds | None:
+    def _bounds(self, attempt: Attempt, source: _Source) -> KeepBounds | None:
         """Return how much may be kept; None where nothing can leave the view."""
-        snapshot, run = request.snapshot, request.run
-        is_result = isinstance(summarizer, SummarizerObject)
-        least = snapshot.last_cut(self._least(request, is_result=is_result))
+        snapshot, context = attempt.snapshot, attempt.context
+        least = snapshot.last_cut(self._least(attempt, source))
         cuts = [cut for cut in snapshot.cuts if cut <= least] or [least]
         if len(cuts) == 1 and not snapshot.demoted:
             return None
@@ -181,13 +190,13 @@ class Drafter:
         sums = list(accumulate(map(self._counter.count, reversed(history)), initial=0))
         max_messages: int | None = self._options.trigger_messages
         max_tokens = self._options.trigger_tokens
-        if run is not None:
+        if context is not None:
             # In a conversation with a token limit, the number of messages does not matter.
-            fixed = max(0, (request.context_tokens or 0) - sums[-1])
-            divided = max_tokens is None and self.divides(snapshot, run, request.context_tokens)
+            divided = max_tokens is None and self.divides(snapshot, context)
             max_messages = max_messages if divided else None
-            # The system prompt and the tools take up room that no summary frees.
-            max_tokens = None if max_tokens is None else max(0, max_tokens - fixed)
+            if max_tokens is not None:
+                # The system prompt and the tools take up room that no summary frees.
+                max_tokens = max(0, max_tokens - max(0, context.tokens - sums[-1]))
         return KeepBounds(
             cuts=cuts,
             tokens=[sums[len(history) - cut] for cut in cuts],
@@ -195,140 +204,117 @@ class Drafter:
             total=sums[-1],
             max_messages=max_messages,
             max_tokens=max_tokens,
-            keep_runs=None if run is None else DEFAULT_KEEP_RUNS,
-            run_id=None if run is None else run.id,
+            keep_runs=None if context is None else DEFAULT_KEEP_RUNS,
+            run_id=None if context is None else context.run.id,
         )
 
-    def _least(self, request: Request, *, is_result: bool) -> int:
+    def _least(self, attempt: Attempt, source: _Source) -> int:
         """Return how many of the newest messages stay, whatever the summarizer keeps.
 
         A function was given the number to keep, and what it returns is taken as it is. The run in
         progress stays whole, unless it exceeds the trigger by itself.
-
-        Args:
-            request: what is asked for.
-            is_result: whether a :class:`SummaryResult` answers it.
         """
-        pairs = 2 * self._options.keep_last if is_result else 0
-        if request.run is None:
+        pairs = 2 * self._options.keep_last if source.is_object else 0
+        if attempt.context is None:
             return pairs
-        own = len(request.snapshot.given_after(request.run.start))
-        divided = self.divides(request.snapshot, request.run, request.context_tokens)
+        own = len(attempt.snapshot.given_after(attempt.context.run.start))
+        divided = self.divides(attempt.snapshot, attempt.context)
         return min(pairs, own) if divided else own
 
-    def divides(self, snapshot: Snapshot, run: OpenRun, context_tokens: int | None) -> bool:
+    def divides(self, snapshot: Snapshot, context: RunContext) -> bool:
         """Whether a run in progress exceeds the trigger by itself, with a summary before it."""
-        own, limit = snapshot.given_after(run.start), self._options.trigger_tokens
+        own, limit = snapshot.given_after(context.run.start), self._options.trigger_tokens
         if limit is None:
             return len(snapshot.summary) + len(own) > self._options.trigger_messages
-        fixed = max(0, (context_tokens or 0) - self.tokens(snapshot.history))
+        fixed = max(0, context.tokens - self.tokens(snapshot.history))
         summary = max(self.tokens(snapshot.summary), limit // 8)
         return fixed + summary + self.tokens(own) > limit
 
     # ------------------------------------------------------------------------------- asking
 
-    async def _draft(
-        self, attempts: Attempts, request: Request, summarizer: Summarizer
-    ) -> Draft | str:
+    async def _draft(self, attempt: Attempt, source: _Source) -> Draft | str:
         """Return the draft of one summarizer; an answer that is no summary is a failure too."""
-        bounds = await run_fairly(
-            len(request.snapshot.tail), lambda: self._bounds(request, summarizer)
-        )
+        length = len(attempt.snapshot.tail)
+        bounds = await run_fairly(length, lambda: self._bounds(attempt, source))
         if bounds is None:
             return "nothing_to_gain"
-        answer = await self._ask(attempts, request, bounds, summarizer)
-        if answer is None:
+        answer = await self._ask(attempt, bounds, source)
+        if source.is_object and answer is None:
             return "not_yet"
-        return await run_fairly(
-            len(request.snapshot.tail), lambda: self._understand(request, answer)
-        )
+        return await run_fairly(length, lambda: self._understand(attempt, source, answer))
 
-    async def _ask(
-        self, attempts: Attempts, request: Request, bounds: KeepBounds, summarizer: Summarizer
-    ) -> _Answer | None:
-        tokens = request.context_tokens
+    async def _ask(self, attempt: Attempt, bounds: KeepBounds, source: _Source) -> Any:
+        """Return what the summarizer answers: of an object a result, or None."""
+        context = attempt.context
         call = SummarizerTask(
-            summarizer,
-            request.snapshot.history,
+            source.summarizer,
+            attempt.snapshot.history,
             keep_last=self._options.keep_last,
-            context_tokens=bounds.total if tokens is None else tokens,
+            context_tokens=bounds.total if context is None else context.tokens,
             bounds=bounds,
         )
-        attempts.begin_call(call)
+        attempt.buffer.attempts.begin_call(call)
         try:
-            returned = await call.answer(self._options.summarizer_timeout)
+            answer = await call.answer(self._options.summarizer_timeout)
         except SummarizerError as error:
-            request.bill(_spent(error) or _spent(error.__cause__) or Usage())
+            attempt.bill(_spent(error) or _spent(error.__cause__) or Usage())
             raise
-        by = summarizer_name(summarizer)
-        if not isinstance(summarizer, SummarizerObject):
-            return _Answer(returned, by)
-        if returned is None:
-            return None
-        if not isinstance(returned, SummaryResult):
+        if not source.is_object or answer is None:
+            return answer
+        if not isinstance(answer, SummaryResult):
             raise InvalidSummaryError(
-                f"summarize() must return a SummaryResult or None, not {type(returned).__name__}"
+                f"summarize() must return a SummaryResult or None, not {type(answer).__name__}"
             )
-        request.bill(returned.usage or Usage())
-        return _Answer(
-            returned.messages,
-            by,
-            usage=returned.usage,
-            last_run_id=returned.last_summarized_run_id,
-            summary_id=returned.summary_id,
-            is_result=True,
-        )
+        attempt.bill(answer.usage or Usage())
+        return answer
 
     # ----------------------------------------------------------------- what the answer means
 
-    def _understand(self, request: Request, answer: _Answer) -> Draft | str:
+    def _understand(self, attempt: Attempt, source: _Source, answer: Any) -> Draft | str:
         """Return the draft that an answer stands for; storages and runs share this reading."""
-        view, snapshot, run = request.view, request.snapshot, request.run
-        keep = self._kept_at_least(request, answer)
-        if keep is None:
-            return "refused"
+        snapshot, run = attempt.snapshot, attempt.run
+        result: SummaryResult | None = answer if source.is_object else None
+        keep = self._least(attempt, source)
+        if result is not None and result.last_summarized_run_id is not None:
+            follows = self._after_run(snapshot, run, result.last_summarized_run_id)
+            if follows is None:
+                return "refused"
+            keep = max(keep, follows)
         compaction = snapshot.interpret(
-            answer.messages,
+            answer if result is None else result.messages,
             keep_at_least=keep,
             run=run,
             keep_turn=True,
-            may_be_empty=answer.is_result,
+            may_be_empty=result is not None,
         )
         if run is not None:
-            compaction = _with_own_run(compaction, snapshot, run, answer.summary_id)
+            summary_id = "" if result is None else result.summary_id
+            compaction = _with_own_run(compaction, snapshot, run, summary_id)
         limit, clipped = self._options.max_summary_tokens, False
         if limit is not None:
             summary = clip_summary(compaction.summary, limit, self._counter.count)
             clipped = summary != compaction.summary
             compaction = attrs.evolve(compaction, summary=summary)
-        record = self._record(view, snapshot, compaction, answer, request.reason)
-        lost = _loss(record, request.reason)
-        return lost or Draft(compaction, record, clipped)
+        usage = None if result is None else result.usage
+        record = self._record(attempt, compaction, source.name, usage)
+        return _loss(record, attempt.reason) or Draft(compaction, record, clipped)
 
-    def _kept_at_least(self, request: Request, answer: _Answer) -> int | None:
-        """Return how many of the newest messages stay, even if the answer keeps fewer.
-
-        A result that names the newest run it summarized keeps what follows the last
-        block of that run.
+    def _after_run(self, snapshot: Snapshot, run: OpenRun | None, name: str) -> int | None:
+        """Return how many messages follow the last block of a run that is summarized as a whole.
 
         Returns:
-            None if the result names the run in progress.
+            None if it is the run in progress.
 
         Raises:
             InvalidSummaryError: the history has no such run.
         """
-        snapshot, run, name = request.snapshot, request.run, answer.last_run_id
-        least = self._least(request, is_result=answer.is_result)
-        if name is None:
-            return least
-        before = None if run is None else run.start
         ends = [
             message.position or 0
             for message in snapshot.history
-            if message.run_id == name and (before is None or (message.position or 0) <= before)
+            if message.run_id == name and (run is None or (message.position or 0) <= run.start)
         ]
         if ends:
-            return max(least, len(snapshot.given_after(ends[-1])))
+            return len(snapshot.given_after(ends[-1]))
         if run is not None and name == run.id:
             _log.warning("a summary of the run %r, still being written, is refused", run.id)
             return None
@@ -338,13 +324,9 @@ class Drafter:
         )
 
     def _record(
-        self,
-        view: ChatView,
-        snapshot: Snapshot,
-        compaction: Compaction,
-        answer: _Answer,
-        reason: str,
+        self, attempt: Attempt, compaction: Compaction, summarizer: str, usage: Usage | None
     ) -> SummaryRecord:
+        view, snapshot = attempt.view, attempt.snapshot
         reached = snapshot.tail[compaction.cut - 1] if compaction.cut else None
         after = [*compaction.summary, *snapshot.given_from(compaction.cut)]
         return SummaryRecord(
@@ -357,13 +339,13 @@ class Drafter:
             known=view.last,
             told=max(view.summarized_through, compaction.summarized_through),
             replaces=view.record_id or view.supersedes,
-            summarizer=answer.by,
-            reason=reason,
+            summarizer=summarizer,
+            reason=attempt.reason,
             messages_before=len(snapshot.history),
             messages_after=len(after),
             tokens_before=self.tokens(snapshot.history),
             tokens_after=self.tokens(after),
-            usage=answer.usage,
+            usage=usage,
         )
 
     def tokens(self, messages: Sequence[ConversationMessage]) -> int:

@@ -21,7 +21,6 @@ from agent_memory.keys import new_id
 from agent_memory.messages import ConversationMessage
 from agent_memory.models.chat_model import check_refusal
 from agent_memory.providers import parts, text_message, text_of
-from agent_memory.providers.part import as_dict, as_list
 from agent_memory.providers.text import cut_middle
 from agent_memory.storage._engine.event_loops import is_over
 from agent_memory.summarizers.base import Summarizer, SummarizerObject
@@ -267,15 +266,19 @@ class KnownMessages:
             InvalidSummaryError: it is blank, or holds calls or results.
             RefusedError: it is the refusal of the model that was asked for a summary.
         """
-        if any(part.kind in _NOT_TEXT for part in parts(message)):
+        held = parts(message)
+        if any(part.kind in _NOT_TEXT for part in held):
             raise InvalidSummaryError(
                 "the summary holds a tool call or result that is not the chat's"
             )
-        if not text_of(message).strip():
+        if not any(part.kind == "text" and part.text.strip() for part in held):
             raise InvalidSummaryError("the summary is blank")
-        check_refusal(message.extra.get("refusal"))
-        for block in as_list(message.content):
-            check_refusal((as_dict(block) or {}).get("refusal"))
+        for said in (message.extra, *(part.raw for part in held)):
+            match said:
+                case {"refusal": refusal}:
+                    check_refusal(refusal)
+                case _:
+                    pass
         if message.id in self._taken or message.position is not None:
             message = attrs.evolve(message, id=new_id())
         self._taken.add(message.id)
