@@ -9,19 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 from agent_memory._version import __version__
 from agent_memory.keys import ChatKey
-
-
-def is_traced() -> bool:
-    """Whether spans go anywhere now: the quick way past :func:`span` on hot paths."""
-    trace = _trace()
-    return trace is not None and not isinstance(
-        trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
-    )
 
 
 @functools.cache
@@ -37,22 +29,28 @@ Attributes: TypeAlias = dict[str, str | int | float | bool]
 """What a span says."""
 
 
-@contextmanager
-def span(operation: str, key: ChatKey) -> Generator[Attributes, None, None]:
+def span(operation: str, key: ChatKey) -> AbstractContextManager[Attributes]:
     """Trace what happens in a ``with`` block.
 
     Args:
         operation: ``"save"``, ``"fetch"`` or ``"compact"``.
         key: which chat.
 
-    Yields:
-        A dict for attributes that become known on the way.
+    Returns:
+        A context manager that yields a dict for attributes that become known on the way.
     """
+    trace = _trace()
+    # Asked each time: an application may set its provider after it has made its stores.
+    if trace is None or isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
+    ):
+        return nullcontext({})
+    return _span(trace.get_tracer("agent_memory", __version__), operation, key)
+
+
+@contextmanager
+def _span(tracer: Any, operation: str, key: ChatKey) -> Generator[Attributes, None, None]:
     attributes: Attributes = {}
-    if not is_traced():
-        yield attributes
-        return
-    tracer = _trace().get_tracer("agent_memory", __version__)
     # Exceptions are not recorded: their texts may quote a chat.
     with tracer.start_as_current_span(
         f"agent_memory.{operation}", record_exception=False, set_status_on_exception=False

@@ -40,8 +40,12 @@ def crossed():
         threading.setprofile(None)
 
 
+# Made beforehand: to make a message is the application's step, none of a save.
+SUMMARIES = [ConversationMessage("user", f"what was said, {number}") for number in range(4)]
+
+
 def summarize(history, _keep_last):
-    return [ConversationMessage("user", "what was said"), *history[-2:]]
+    return [SUMMARIES.pop(), *history[-2:]]
 
 
 @pytest.fixture

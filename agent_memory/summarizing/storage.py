@@ -29,7 +29,7 @@ from agent_memory.summarizing.options import (
     combine_options,
 )
 from agent_memory.summarizing.view import ChatView
-from agent_memory.telemetry import is_traced, span
+from agent_memory.telemetry import span
 from agent_memory.tokens import guarded
 
 _log = logging.getLogger(__name__)
@@ -141,19 +141,14 @@ class SummarizingChatStorage(WrapperChatStorage):
     # -------------------------------------------------------------------------------- saving
 
     async def _append(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
-        if not is_traced():
-            return await self._append_untraced(key, entries)
         with span("save", key):
-            return await self._append_untraced(key, entries)
-
-    async def _append_untraced(self, key: ChatKey, entries: Sequence[Entry]) -> LogSlice:
-        try:
-            stored = await super()._append(key, entries)
-        except BaseException:
-            self._buffers.change(key, Buffer.mark_stale)
-            raise
-        self._buffers.change(key, lambda buffer: buffer.saved(stored))
-        return stored
+            try:
+                stored = await super()._append(key, entries)
+            except BaseException:
+                self._buffers.change(key, Buffer.mark_stale)
+                raise
+            self._buffers.change(key, lambda buffer: buffer.saved(stored))
+            return stored
 
     async def _after_append(self, key: ChatKey, stored: LogSlice) -> None:
         await super()._after_append(key, stored)
@@ -165,6 +160,8 @@ class SummarizingChatStorage(WrapperChatStorage):
         """Compact the chat if a save has made that due; return the error of a failed attempt."""
         buffer = self._buffers.get(key)
         if buffer is None or buffer.view is None:
+            return None
+        if buffer.is_current and buffer.unsaved is None and self._is_short(buffer.view):
             return None
         try:
             await self._compactor.write_unsaved(buffer)
@@ -197,15 +194,14 @@ class SummarizingChatStorage(WrapperChatStorage):
     # ------------------------------------------------------------------------------ fetching
 
     async def _fetch(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
-        if not is_traced():
-            return await self._fetch_untraced(key, limit)
         with span("fetch", key):
-            return await self._fetch_untraced(key, limit)
+            buffer = self._buffers.get(key)
+            if buffer is None:
+                return await self._fetch_inactive(key, limit)
+            return await self._fetch_active(buffer, limit)
 
-    async def _fetch_untraced(self, key: ChatKey, limit: int | None) -> list[ConversationMessage]:
-        buffer, check = self._buffers.get(key), self._is_shared
-        if buffer is None:
-            return await self._fetch_inactive(key, limit)
+    async def _fetch_active(self, buffer: Buffer, limit: int | None) -> list[ConversationMessage]:
+        check = self._is_shared
         view, known = buffer.view, 0 if buffer.view is None else buffer.view.last
         if view is None or check or not buffer.is_current:
             view = await self._loader.current(buffer, check=check)
