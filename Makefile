@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Each of so many processes has engines of its own.
 JOBS ?= auto --maxprocesses 4
+# The tests make thousands of small databases. Where memory has room they lie there, and nothing
+# waits for a disk that no test looks at; TMPDIR=/var/tmp make test has them on a disk.
+MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # Tests start processes by the hundred: where nothing compiled may be kept, which container images
 # like to say, each of them would compile SQLAlchemy again.
@@ -53,6 +56,7 @@ adapters: $(BIN)/python
 lowest: $(BIN)/python
 	$(BIN)/python tests/environments.py lowest
 
+test: export TMPDIR := $(or $(TMPDIR),$(MEMORY),/tmp)
 test: plan engines
 	$(PYTEST) $(ARGS)
 

@@ -11,6 +11,7 @@ import leaks
 import matrix
 from emulators import (  # noqa: F401  (fixtures, used by their names)
     aws_credentials,
+    botocore_data_read_once,
     dynalite_endpoint,
     dynamodb_endpoint,
     dynamodb_table,

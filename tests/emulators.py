@@ -6,6 +6,7 @@ They are started, stopped and pointed elsewhere as the database servers are.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import urllib.error
@@ -26,7 +27,32 @@ from servers import (
 
 
 @pytest.fixture(scope="session")
-def aws_credentials() -> Iterator[None]:
+def botocore_data_read_once() -> Iterator[None]:
+    """Each session of botocore parses a megabyte of JSON, four fifths of what a client costs."""
+    from botocore.loaders import JSONFileLoader, Loader  # noqa: PLC0415 - for those who need it
+
+    read, search = JSONFileLoader.load_file, Loader.list_available_services
+
+    @functools.cache
+    def load_once(path: str) -> object:
+        return read(JSONFileLoader(), path)
+
+    @functools.cache
+    def search_once(paths: tuple[str, ...], kind: str) -> list[str]:
+        return search(Loader(list(paths), include_default_search_paths=False), kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _self, path: load_once(path))
+        patch.setattr(
+            Loader,
+            "list_available_services",
+            lambda self, type_name: search_once(tuple(self.search_paths), type_name),
+        )
+        yield
+
+
+@pytest.fixture(scope="session")
+def aws_credentials(botocore_data_read_once: None) -> Iterator[None]:
     """Credentials that no AWS account knows, unless the environment has some."""
     invented = {
         "AWS_ACCESS_KEY_ID": "testing",

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,7 +94,7 @@ def plan() -> Iterator[str]:
     minutes = max(2, round(PROCESSOR_MINUTES / processes) + 1)
     yield f"make test: some 6,500 tests in {processes} processes, about {minutes} minutes where"
     yield "nothing else runs; installing everything the first time takes 3 more. On these engines:"
-    yield "  memory, files, SQLite, moto for DynamoDB: always"
+    yield f"  memory, files, SQLite, moto for DynamoDB: always (below {tempfile.gettempdir()})"
     for engine in ENGINES:
         yield f"  {engine.name}: {_fate(engine)}"
     if any(_fate_is_apt(engine) for engine in ENGINES):

@@ -4,6 +4,8 @@
 ``@pytest.mark.matrix(but="differs_by_engine")``: the same, but for functions with this attribute
 (of the contract: those about order, ids, sizes, locks, races), which always run.
 ``@pytest.mark.matrix(but=…, themes=["batches"])``: of those only the ones in these modules.
+``@pytest.mark.matrix(only=["test_x"])``: of a class, these tests alone.
+``@pytest.mark.parametrize("size", matrix.params(SIZES, always=[1]))``: the other sizes.
 
 A test that is named (``FILE::TEST``) runs in any case.
 
@@ -13,7 +15,8 @@ Where a test repeats something, the matrix repeats it more often: ``COUNTS``.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,12 +24,26 @@ from hypothesis import HealthCheck, settings
 from agent_memory.testing.contract.contract_base import ContractBase
 
 MARKER = (
-    "matrix(but=ATTRIBUTE, themes=MODULES): left to `make matrix`, unless the function has the "
-    "attribute, and is in one of the modules"
+    "matrix(but=ATTRIBUTE, themes=MODULES, only=NAMES): left to `make matrix`, unless the "
+    "function has the attribute, and is in one of the modules; of a class, these tests alone"
 )
 EXAMPLES = {"test": 25, "matrix": 200}
 COUNTS = {"saves_in_a_row": 200, "saves_per_process": 50, "cancelled_steps": 20}
 """What the contract does so often in `make test`; in the matrix it takes its own counts."""
+
+
+def params(values: Iterable[Any], *, always: Collection[Any]) -> list[Any]:
+    """Parameters of a test, of which only `always` run in every run.
+
+    Tuples are values of several names.
+    """
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=() if value in always else pytest.mark.matrix,
+        )
+        for value in values
+    ]
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -72,8 +89,12 @@ def _is_for_the_matrix(item: pytest.Item) -> bool:
     return any(not _is_excepted(item, **mark.kwargs) for mark in item.iter_markers("matrix"))
 
 
-def _is_excepted(item: pytest.Item, but: str = "", themes: Collection[str] = ()) -> bool:
+def _is_excepted(
+    item: pytest.Item, but: str = "", themes: Collection[str] = (), only: Collection[str] = ()
+) -> bool:
     function = getattr(item, "function", None)
+    if only:
+        return getattr(function, "__name__", "") not in only
     if not getattr(function, but, False):
         return False
     return not themes or function.__module__.rpartition(".")[2] in themes

@@ -98,6 +98,7 @@ def test_the_table_of_saves_and_its_targets(tmp_path):
         assert target["met"] == (excess <= 0 if target["bound"] == "at most" else excess >= 0)
 
 
+@pytest.mark.matrix
 def test_what_the_wrapper_and_the_pure_parts_cost(run_here):
     """Fetches, restarts, pauses and memory, each against its target."""
     done = run_here("--tiny", "--parts", "wrapping", "pure")

@@ -20,6 +20,7 @@ from aiohttp import web
 
 import agent_memory
 import agent_memory.testing
+import matrix
 from agent_memory.summarizing import SummarizingOptions
 from model_server import ModelServer
 from pages import PAGES, ROOT, blocks
@@ -108,8 +109,11 @@ def test_a_program_runs_and_prints_what_is_shown(block, place, monkeypatch, caps
     assert block.output in (None, printed)
 
 
+FILES_OF_TESTS = [block for block in BLOCKS if "pytest" in block.notes]
+
+
 @pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if "pytest" in block.notes], ids=lambda b: b.name
+    "block", matrix.params(FILES_OF_TESTS, always=FILES_OF_TESTS[:1]), ids=lambda b: b.name
 )
 def test_a_file_of_tests_passes(block, place):
     """Run as its reader would run it."""

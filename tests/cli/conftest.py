@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from executable import with_store
 
+import matrix
 from agent_memory import ConversationMessage
 from chats_to_move import HOSTILE, fill
 
@@ -18,7 +19,7 @@ async def _fill(storage):
     await storage.save_chat_messages(name, name, name, [message])
 
 
-@pytest.fixture(params=["sqlite", "files", pytest.param("postgresql", marks=pytest.mark.matrix)])
+@pytest.fixture(params=matrix.params(["sqlite", "files", "postgresql"], always=["sqlite"]))
 def empty_store(request, tmp_path):
     """The URL of a store that holds nothing."""
     if request.param == "postgresql":

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from executable import AIRLINE, CONTROL, all_done, done, environment, run, with_store
 
+import matrix
 from agent_memory import ConversationMessage
 from agent_memory.audit.selection import Scope
 from agent_memory.cli.app import run as run_here
@@ -133,7 +134,7 @@ def test_moving_back(small, empty_store, tmp_path):
     assert with_store(empty_store, records) == with_store(small, records)
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "dynamodb"])
+@pytest.mark.parametrize("kind", matrix.params(["mariadb", "dynamodb"], always=["dynamodb"]))
 def test_other_stores(small, kind, request, capsys):
     """The commands are made of the contract alone: they work on every store."""
     if kind == "mariadb":

@@ -13,6 +13,7 @@ import pytest
 from executable import AIRLINE
 
 import agent_memory
+import matrix
 from agent_memory.cli.app import run as run_here
 
 ROOT = Path(agent_memory.__file__).parents[1]
@@ -130,7 +131,13 @@ def timeless(result):
     ]
 
 
-@pytest.mark.parametrize("url", ["memory:", "sqlite://", "file:{}/chats", "sqlite:///{}/c.db"])
+@pytest.mark.parametrize(
+    "url",
+    matrix.params(
+        ["memory:", "sqlite://", "file:{}/chats", "sqlite:///{}/c.db"],
+        always=["memory:", "sqlite:///{}/c.db"],
+    ),
+)
 def test_any_store(result_of, url, tmp_path):
     """The same comes out of every store; a second run on it does not meet the first."""
     url = url.format(tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from executable import AIRLINE
 from view_watch import ViewWatch
 
+import matrix
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage, WrapperChatStorage
 from agent_memory.cli.demo import demo_conversation, read_conversations
 from agent_memory.providers.conversion import dump_message
@@ -50,7 +51,10 @@ async def faults(storage, messages, ids=IDS):
     return found
 
 
-@pytest.mark.parametrize(("trigger_at", "keep_last"), [(10, 2), (2, 1), (3, 2), (6, 1)])
+COUNTS = [(10, 2), (2, 1), (3, 2), (6, 1)]
+
+
+@pytest.mark.parametrize(("trigger_at", "keep_last"), matrix.params(COUNTS, always=[(6, 1)]))
 async def test_no_view_of_a_real_conversation_has_a_fault(trigger_at, keep_last):
     """Whole exchanges, in order, up to the newest message; and the log is what was saved."""
     conversations = read_conversations(AIRLINE) if AIRLINE.exists() else demo_conversation()

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+import matrix
 from agent_memory import InMemoryChatStorage, LLMSummarizer, OpenAIChatModel, SqlChatStorage
 from agent_memory.summarizers import Retry
 from engines import in_thread, postgres_execute, with_path
@@ -48,7 +49,9 @@ def emptied_url(conversations_url):
     in_thread(postgres_execute(conversations_url, f"TRUNCATE {tables} CASCADE"))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(
+    params=matrix.params(["memory", "sqlite", "postgres"], always=["memory", "sqlite"])
+)
 async def stores(request, tmp_path):
     urls = {"memory": None, "sqlite": f"sqlite:///{tmp_path / 'chats.db'}"}
     if request.param == "postgres":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from talking import LONG, Summarizer, heads, turn, turns
 
+import matrix
 from agent_memory import (
     ConversationManager,
     ExtractiveSummarizer,
@@ -82,20 +85,24 @@ async def test_c67_a_run_of_three_hundred_rounds_is_divided_between_exchanges(st
     assert seen[-1] == raw[-1]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+SUMMARIZERS = {
+    "llm": lambda: LLMSummarizer(scripted([]), token_threshold=2_000),
+    "extractive": ExtractiveSummarizer,
+    "window": SlidingWindowSummarizer,
+}
+
+
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LLMSummarizer(scripted([]), token_threshold=2_000),
-        ExtractiveSummarizer,
-        SlidingWindowSummarizer,
-    ],
-    ids=["llm", "extractive", "window"],
+    ("shape", "make"),
+    matrix.params(
+        list(itertools.product(SHAPES, SUMMARIZERS)),
+        always=list(zip(SHAPES, itertools.cycle(SUMMARIZERS), strict=False)),
+    ),
 )
 async def test_c67_long_runs_work_with_each_summarizer_and_provider(shape, make):
     """Bounded, valid for the provider, the question there at each round."""
     storage = InMemoryChatStorage()
-    manager = ConversationManager(storage, make(), provider=PROVIDERS[shape])
+    manager = ConversationManager(storage, SUMMARIZERS[make](), provider=PROVIDERS[shape])
     run = await manager.start_run(*IDS)
     run.add(render([Said("user", (Piece("text", "fix the bug"),))], shape))
     for number in range(100):

@@ -6,17 +6,13 @@ import functools
 
 import pytest
 
+import matrix
 from agent_memory import DynamoDbChatStorage, FileChatStorage, SqlChatStorage
 from storage.hard_use import HardSoak, HardUse
 
 
 @pytest.fixture(
-    params=[
-        "sqlite",
-        "files",
-        "postgres",
-        pytest.param("mariadb", marks=pytest.mark.matrix),
-    ]
+    params=matrix.params(["sqlite", "files", "postgres", "mariadb"], always=["sqlite", "files"])
 )
 def make_storage(request, tmp_path):
     if request.param == "files":

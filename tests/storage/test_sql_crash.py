@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import matrix
+
 CRASHER = Path(__file__).with_name("sql_crasher.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.parametrize(
     "sql_url",
-    ["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.matrix)],
+    matrix.params(["sqlite", "postgres", "mariadb"], always=["sqlite"]),
     indirect=True,
 )
 async def test_c17_what_a_killed_process_leaves_is_whole(sql_url):

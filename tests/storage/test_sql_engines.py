@@ -23,8 +23,11 @@ CONNECTIONS = pytest.mark.matrix(
     but="differs_by_engine", themes=["batches", "cancellation", "closing", "concurrency"]
 )
 
+PROCESSES = pytest.mark.matrix(only=["test_c20_two_processes_save_to_one_chat"])
+
 
 @CONNECTIONS
+@PROCESSES
 class TestCallersSqliteEngine(ChatStorageTests):
     saves_in_a_row = 200  # the stores with engines of their own take the large counts
     saves_per_process = 50
@@ -39,6 +42,7 @@ def engine_store(url):
 
 
 @CONNECTIONS
+@PROCESSES
 class TestCallersAsyncPostgresEngine(ChatStorageTests):
     serves_any_loop = False
     saves_in_a_row = 200

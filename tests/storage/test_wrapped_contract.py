@@ -94,10 +94,13 @@ class TestSummarizedFiles(Summarized, OnFiles):
     pass
 
 
+@pytest.mark.matrix(only=["test_c20_two_processes_save_to_one_chat"])
 class TestSummarizedSqlite(Summarized, OnSqlite):
     pass
 
 
+@pytest.mark.matrix(but="differs_by_engine")
+@pytest.mark.matrix(only=["test_c20_two_processes_save_to_one_chat"])
 class TestSummarizedPostgres(Summarized, OnPostgres):
     pass
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 import weakref
 
 import pytest
 
+import matrix
 from agent_memory import InMemoryChatStorage, SummarizingChatStorage
 from agent_memory.testing import ScriptedSummarizer
 from rig import IDS, Rig, dialogue, names, user, violations
@@ -244,8 +246,16 @@ def fifty_loops(rig):
     return loops
 
 
-@pytest.mark.parametrize("options", [{}, {"background": True}, {"shared": True}])
-@pytest.mark.parametrize("kind", sorted(KINDS))
+HOW = [{}, {"background": True}, {"shared": True}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    matrix.params(
+        list(itertools.product(sorted(KINDS), HOW)),
+        always=list(zip(sorted(KINDS), HOW, strict=True)),
+    ),
+)
 def test_c113_fifty_loops_ask_the_model_as_often_as_one(kind, options):
     """And nothing of a closed loop stays alive."""
     expected, _, _ = count(kind, options, one_loop)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import matrix
 from agent_memory import (
     ConversationManager,
     InMemoryChatStorage,
@@ -146,7 +147,7 @@ def test_views_of_tool_work_are_valid_and_bounded():
     check()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", matrix.params(SHAPES, always=["anthropic", "bedrock"]))
 def test_runs_of_three_hundred_rounds_are_valid_and_bounded(shape):
     """Through the manager."""
 

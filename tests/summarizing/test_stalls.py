@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import matrix
 from agent_memory import InMemoryChatStorage, LLMSummarizer
 from rig import IDS, Rig, blind, call, result, user
 
@@ -69,7 +70,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("setting", sorted(SETTINGS))
+@pytest.mark.parametrize("setting", matrix.params(sorted(SETTINGS), always=["messages"]))
 async def test_c104_a_first_fetch_of_a_long_chat_leaves_the_loop_room(setting):
     """It reads, counts, groups, cuts and repairs in worker threads."""
     options, limit = SETTINGS[setting]

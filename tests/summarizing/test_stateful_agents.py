@@ -203,7 +203,12 @@ class Agents(RuleBasedStateMachine):
 quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 TestAgents = Agents.TestCase
-TestAgents.settings = settings(stateful_step_count=30, deadline=None, suppress_health_check=quiet)
+TestAgents.settings = settings(
+    max_examples=max(1, settings().max_examples // 2),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=quiet,
+)
 
 
 @pytest.mark.soak

@@ -377,8 +377,15 @@ async def test_a_purge_that_fails_half_way_keeps_the_floor(make, proxy, impatien
     assert [entry async for entry in storage.iter_log(*IDS)] == [saved]
 
 
-@pytest.mark.parametrize("message", [user("small"), large()], ids=["small", "large"])
-@pytest.mark.parametrize("moment", [*(("Query", n) for n in range(1, 5)), ("BatchWriteItem", 0)])
+MOMENTS = [*(("Query", n) for n in range(1, 5)), ("BatchWriteItem", 0)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [user("small"), pytest.param(large(), marks=pytest.mark.matrix)],
+    ids=["small", "large"],
+)
+@pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_save_during_a_purge_is_kept(proxy, make, clock, moment, message):
     """Only what was there when the chat was seen to be dead is removed."""
     operation, passing = moment

@@ -7,6 +7,7 @@ import random
 import pytest
 from dynamodb_table import IDS, items_of, user
 
+import matrix
 from agent_memory import ChatKey, InMemoryChatStorage, Note
 
 KEY = ChatKey(*IDS)
@@ -46,7 +47,7 @@ async def read(chance, storage, reference):
     assert found.floor == expected.floor
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", matrix.params(range(5), always=[0, 1]))
 async def test_any_sequence_of_calls_does_what_the_reference_does(make, clock, seed):
     """Appends, repeats, notes, trims, deletes, reads of all kinds; hours pass between them."""
     chance = random.Random(seed)

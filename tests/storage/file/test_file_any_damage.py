@@ -7,6 +7,7 @@ import random
 import pytest
 from file_support import IDS, fetched, log_of, parsed_lines, raw_lines, run, saved, users
 
+import matrix
 from agent_memory import ConversationMessage, FileChatStorage
 
 
@@ -14,7 +15,8 @@ def contents(messages):
     return [message.content for message in messages]
 
 
-def test_cut_anywhere_a_file_holds_its_whole_batches_and_takes_the_next(tmp_path):
+@pytest.mark.parametrize("first", matrix.params(range(6), always=[0]))
+def test_cut_anywhere_a_file_holds_its_whole_batches_and_takes_the_next(tmp_path, first):
     """At each of its bytes: what is read is the batches before, and saving goes on."""
     run(saved(tmp_path, users(1, "a"), users(3, "b"), users(1, "c")))
     path = log_of(tmp_path)
@@ -33,11 +35,11 @@ def test_cut_anywhere_a_file_holds_its_whole_batches_and_takes_the_next(tmp_path
         assert [m.position for m in after] == [*range(1, len(after) + 1)]
         assert parsed_lines(path)[0]["chat"]["user_id"] == "user"
 
-    for cut in range(len(data)):
+    for cut in range(first, len(data), 6):
         run(check(cut))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", matrix.params(range(6), always=[0, 1]))
 def test_whatever_bytes_are_damaged_every_untouched_line_is_read(tmp_path, seed):
     """At its position; and the store stays usable."""
     rng = random.Random(seed)
