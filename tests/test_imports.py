@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import json
 import subprocess
@@ -89,7 +90,9 @@ def imported(path: Path) -> set[str]:
     return {name for name in found if name.split(".")[0] == "agent_memory"}
 
 
-IMPORTS = {name: imported(path) for name, path in MODULES.items()}
+@functools.cache  # not in every process that collects this file
+def imports() -> dict[str, set[str]]:
+    return {name: imported(path) for name, path in MODULES.items()}
 
 
 def layer(module: str) -> str:
@@ -121,7 +124,7 @@ def test_no_import_goes_up():
     """What lies deeper never knows what is built on it."""
     wrong = [
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in imports().items()
         for other in others
         if module != "agent_memory" and other != "agent_memory"
         if rank(other) > rank(module)
@@ -133,7 +136,7 @@ def test_nobody_imports_a_leaf():
     """Adapters, the command and the test suite are used by users alone."""
     wrong = [
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in imports().items()
         for other in others
         if layer(other) in LEAVES and layer(module) not in {layer(other), "__main__"}
     ]
@@ -142,7 +145,7 @@ def test_nobody_imports_a_leaf():
 
 def test_nothing_inside_imports_the_package_itself():
     """The top level's lazy names are for users: inside they would hide the layers."""
-    assert [module for module, others in IMPORTS.items() if "agent_memory" in others] == []
+    assert [module for module, others in imports().items() if "agent_memory" in others] == []
 
 
 def test_no_modules_import_each_other():
@@ -150,7 +153,7 @@ def test_no_modules_import_each_other():
     # A package's own __init__ runs before its modules anyway.
     graph = {
         module: {other for other in others if not module.startswith(other + ".")} - {module}
-        for module, others in IMPORTS.items()
+        for module, others in imports().items()
     }
     assert list(TopologicalSorter(graph).static_order())
 
@@ -159,7 +162,7 @@ def test_backends_know_nothing_of_views_and_summarizers():
     """A store keeps messages; what they are for is not its business."""
     wrong = [
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in imports().items()
         if module.split(".")[1:2] == ["storage"]
         and module.split(".")[-1] != "storage"
         and module.split(".")[2].split("_")[0] in {name.split("_")[0] for name in BACKENDS}
