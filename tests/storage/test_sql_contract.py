@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from agent_memory import SqlChatStorage
+from agent_memory.storage.sql.statements import core
 from agent_memory.testing import ChatStorageTests
 
 
@@ -17,6 +18,7 @@ class SqlContract(ChatStorageTests):
         statements = parts.statements
 
         def spoil(connection):
+            connection = core(connection)
             chats, entries = statements.tables.chats, statements.tables.entries
             values = statements.key_values(key)
             number = select(chats.c.number).where(*(chats.c[n] == v for n, v in values.items()))
@@ -25,7 +27,7 @@ class SqlContract(ChatStorageTests):
             done = connection.execute(update(entries).where(*here).values(body='{"v":1,"id":'))
             assert done.rowcount == 1
 
-        await parts.executor.write_core(spoil)
+        await parts.executor.write(spoil)
 
 
 class TestSqliteFile(SqlContract):

@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 
 from agent_memory import SqlChatStorage, StorageUnavailableError
 from agent_memory.storage.sql.sqlite import SqliteConnection
+from agent_memory.storage.sql.statements import core
 
 
 @pytest.fixture
@@ -30,12 +31,13 @@ async def small_read(storage):
     return contents(await storage.fetch_chat(*IDS, 5))
 
 
-@pytest.mark.parametrize("how", ["write_core", "read_core", "write", "read"])
+@pytest.mark.parametrize("how", ["write", "read"])
 async def test_a_connection_that_was_given_up_is_opened_anew(storage, how):
-    """A time-out closes the driver's connection, whichever way it is used."""
+    """SQLAlchemy closes the driver's connection when it finds that it is lost."""
 
     def work(connection):
         connection.exec_driver_sql("SELECT 1")
+        core(connection).invalidate()
         raise TimeoutError
 
     with pytest.raises(StorageUnavailableError):
@@ -143,7 +145,7 @@ async def test_a_connection_that_timed_out_does_not_go_back_to_the_pool(tmp_path
     async with SqlChatStorage(engine) as storage:
         executor = storage._parts().executor
         with pytest.raises(StorageUnavailableError):
-            await executor.read_core(time_out)
-        await executor.read_core(note)
+            await executor.read(time_out)
+        await executor.read(note)
     engine.dispose()
     assert used[0] is not used[1]

@@ -115,20 +115,11 @@ async def test_c26_a_full_disk_stores_nothing(storage):
     """The batch is gone as a whole, earlier messages are intact, and the next save works."""
     await storage.save_chat_message(*IDS, user("before"))
 
-    async def allow(pages):
-        def limit(session):
-            with session._connection(session.engine) as connection:
-                driver = connection.connection.driver_connection
-                return driver.execute(f"PRAGMA max_page_count = {pages}").fetchone()
-
-        executor = storage._parts().executor
-        await executor.run(limit)
-
-    await allow(1)  # SQLite takes what the file has already
+    await change(storage, "PRAGMA max_page_count = 1")  # SQLite takes what the file has already
     with pytest.raises(StorageUnavailableError, match="full") as caught:
         await storage.save_chat_messages(*IDS, [user("x" * 20_000) for _ in range(5)])
     assert caught.value.stored is False
-    await allow(1_000_000)
+    await change(storage, "PRAGMA max_page_count = 1000000")
     await storage.save_chat_message(*IDS, user("after"))
     assert contents(await storage.fetch_chat(*IDS)) == ["before", "after"]
 

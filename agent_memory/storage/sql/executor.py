@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import await_only, greenlet_spawn
 
@@ -30,7 +30,7 @@ from agent_memory.storage.sql.entries import EntryRow
 from agent_memory.storage.sql.errors import TransactionFailedError
 from agent_memory.storage.sql.sqlite import DatabaseFile, SqliteTransactor
 from agent_memory.storage.sql.statements import AnyConnection, Row
-from agent_memory.storage.sql.transactor import Transactor
+from agent_memory.storage.sql.transactor import PooledTransactor, Transactor
 from agent_memory.storage.sql.urls import Target
 
 T = TypeVar("T")
@@ -85,16 +85,6 @@ class SqlExecutor(ABC):
         return await self.run(
             lambda transactor: transactor.transact(work, repeatable=repeatable, erases=erases), key
         )
-
-    async def write_core(self, work: Callable[[Connection], T], *, repeatable: bool = False) -> T:
-        """Run `work` in a transaction; see :meth:`Transactor.transact_core`."""
-        return await self.run(
-            lambda transactor: transactor.transact_core(work, repeatable=repeatable)
-        )
-
-    async def read_core(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads; see :meth:`Transactor.read_core`."""
-        return await self.run(lambda transactor: transactor.read_core(work))
 
     async def read(self, work: Callable[[AnyConnection], T], *, key: ChatKey | None = None) -> T:
         """Run `work`, which only reads; see :meth:`Transactor.read`."""
@@ -173,11 +163,11 @@ class ThreadExecutor(SqlExecutor):
         engine: Engine, *, own: bool, patience: float, begin: str, file: DatabaseFile | None
     ) -> Transactor:
         if own:
-            return SqliteTransactor(engine, begin=begin, patience=patience, file=file)
+            return SqliteTransactor(engine, begin=begin, file=file)
         # SQLite's own waiting for a lock takes the place of further attempts.
         attempts = 1 if engine.dialect.name == "sqlite" else 4
         autocommit = _autocommitting(engine)
-        return Transactor(
+        return PooledTransactor(
             engine, time.sleep, autocommit=autocommit, attempts=attempts, patience=patience
         )
 
@@ -250,7 +240,7 @@ class ThreadExecutor(SqlExecutor):
 
 
 class LoopExecutor(SqlExecutor):
-    """For async engines: tasks of one event loop, each in a greenlet; see :class:`Transactor`.
+    """For async engines: tasks of one event loop, each in a greenlet.
 
     Args:
         engine: where connections come from; of our own, as :func:`make_async_engine` makes it.
@@ -328,7 +318,7 @@ def make_executor(target: Target, options: EngineOptions) -> SqlExecutor:
         return LoopExecutor(
             target.engine,
             CallersLoop(_OTHER_LOOP),
-            Transactor(
+            PooledTransactor(
                 engine,
                 _sleep_in_greenlet,
                 autocommit=_autocommitting(engine),
@@ -347,7 +337,9 @@ def make_executor(target: Target, options: EngineOptions) -> SqlExecutor:
     base = transacting = made.sync_engine
     if isolation is not None:
         transacting = base.execution_options(isolation_level=isolation)
-    transactor = Transactor(transacting, _sleep_in_greenlet, autocommit=base, patience=patience)
+    transactor = PooledTransactor(
+        transacting, _sleep_in_greenlet, autocommit=base, patience=patience
+    )
     return LoopExecutor(made, BackgroundLoop(_NAME), transactor)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from agent_memory.storage.sql.errors import (
     needs_reopening,
 )
 from agent_memory.storage.sql.statements import AnyConnection
-from agent_memory.storage.sql.transactor import CommitFailedError, Transactor, connected
+from agent_memory.storage.sql.transactor import Transactor, connected
 
 T = TypeVar("T")
 
@@ -159,11 +158,13 @@ class SqliteConnection:
     """A SQLite connection of the driver's, as far as statements need one.
 
     Args:
-        connection: with transactions left to us (``isolation_level=None``).
+        core: the connection of Core's that it belongs to, with transactions left to us
+            (``isolation_level=None``).
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, core: Connection) -> None:
+        self.core = core
+        self._connection = cast("sqlite3.Connection", core.connection.driver_connection)
 
     def exec_driver_sql(self, statement: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a text; `parameters` are a list for several rows."""
@@ -185,26 +186,24 @@ class SqliteTransactor(Transactor):
 
     SQLAlchemy opens the connection and compiles the statements. What it adds to each execution
     would be a third of a lone save and of a small read, so that these go to the driver
-    directly; its ``echo`` and its engine events do not see them.
+    directly; its ``echo`` and its engine events do not see them. What makes tables is given the
+    same connection as Core's.
 
     Nothing is attempted twice: SQLite's own waiting for a lock takes the place of that.
 
     Args:
         engine: of a SQLite URL, made so that SQLAlchemy begins no transactions.
         begin: a statement that begins a transaction.
-        patience: as for :class:`Transactor`.
         file: what the connection opens, to be watched; None for a database in memory.
 
     Attributes:
         close_other: has the connection closed that another transactor keeps to the same file.
     """
 
-    def __init__(
-        self, engine: Engine, *, begin: str, patience: float, file: DatabaseFile | None
-    ) -> None:
-        super().__init__(engine, time.sleep, begin=begin, keep=True, attempts=1, patience=patience)
-        self._begin_statement = begin
-        self._driver: SqliteConnection | None = None
+    def __init__(self, engine: Engine, *, begin: str, file: DatabaseFile | None) -> None:
+        self._engine = engine
+        self._begin = begin
+        self._connection: SqliteConnection | None = None
         self._file = file
         self._identity: Identity = ()
         self._is_writable = True
@@ -217,13 +216,13 @@ class SqliteTransactor(Transactor):
     ) -> T:
         """Run `work` in a transaction and commit it; see :meth:`Transactor.transact`."""
         stored: bool | None = False
-        driver: SqliteConnection | None = None
+        connection: SqliteConnection | None = None
         try:
-            driver = self._driver_connection()
-            driver.exec_driver_sql(self._begin_statement)
-            result = work(driver)
+            connection = self._connected()
+            connection.exec_driver_sql(self._begin)
+            result = work(connection)
             stored = None
-            driver.commit()
+            connection.commit()
             if self._file is not None:
                 # Only after the commit does this prove that it went into a file with that name:
                 # before it, the file could still be replaced.
@@ -231,11 +230,11 @@ class SqliteTransactor(Transactor):
         except VENDOR_ERRORS as error:
             if stored is None and is_rolled_back(error):
                 stored = False
-            self._roll_back(driver)
-            self._drop_connection_if_broken(error)
+            self._roll_back(connection)
+            self._drop_if_broken(error)
             raise TransactionFailedError(error, stored=stored) from error
         except BaseException:
-            self._roll_back(driver)
+            self._roll_back(connection)
             raise
         if self._file is not None:
             self._note_erasure(erases=erases)
@@ -243,22 +242,17 @@ class SqliteTransactor(Transactor):
 
     def read(self, work: Callable[[AnyConnection], T]) -> T:
         """Run `work`, which only reads; see :meth:`Transactor.read`."""
-        if self._driver and self._file and self._file.is_another(self._identity):
+        if self._connection and self._file and self._file.is_another(self._identity):
             # No error is raised: a read acknowledges nothing. It goes to the file that has the
             # name now, which has the saves since it was put there.
             self._drop_connection()
         try:
-            return work(self._driver_connection())
+            return work(self._connected())
         except VENDOR_ERRORS as error:
-            self._drop_connection_if_broken(error)
+            self._drop_if_broken(error)
             raise TransactionFailedError(error, stored=False) from error
         finally:
-            if not self._is_writable:
-                self.close()
-
-    def single(self, work: Callable[[AnyConnection], T]) -> T:
-        """Run `work` in a transaction: SQLite has no use for statements that commit themselves."""
-        return self.transact(work, repeatable=True)
+            self._close_unless_writable()
 
     def _note_erasure(self, *, erases: bool) -> None:
         """Note that text was erased; once it is overdue, erase it from the log as well.
@@ -280,10 +274,9 @@ class SqliteTransactor(Transactor):
         try:
             self.is_erasing = not self._empty_log(wait)
         except VENDOR_ERRORS as error:
-            self._drop_connection_if_broken(error)
+            self._drop_if_broken(error)
         finally:
-            if not self._is_writable:
-                self.close()
+            self._close_unless_writable()
 
     def idle(self) -> float | None:
         """Erase what a reader kept in the log, every now and then."""
@@ -297,7 +290,7 @@ class SqliteTransactor(Transactor):
         self.close()
 
     def _empty_log(self, wait: float) -> bool:
-        run = self._driver_connection().exec_driver_sql
+        run = self._connected().exec_driver_sql
         (patience,) = run("PRAGMA busy_timeout").fetchone()
         run(f"PRAGMA busy_timeout = {round(wait * 1_000)}")
         try:
@@ -308,47 +301,34 @@ class SqliteTransactor(Transactor):
 
     def close(self) -> None:
         """Close the connection."""
-        self._driver = None
-        super().close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(*VENDOR_ERRORS):  # it is given up in any case
+                connection.core.close()
 
-    @contextlib.contextmanager
-    def _connection(self, engine: Engine) -> Generator[Connection]:
-        self._driver_connection()
-        try:
-            with super()._connection(engine) as connection:
-                yield connection
-        except (CommitFailedError, *VENDOR_ERRORS) as failed:
-            error = failed.error if isinstance(failed, CommitFailedError) else failed
-            if self._kept is not None and self._kept.invalidated:
-                self.close()  # the driver's connection has been closed
-            self._drop_connection_if_broken(error)
-            raise
-        finally:
-            if not self._is_writable:
-                self.close()
+    def _close_unless_writable(self) -> None:
+        # One that cannot write stays so when the file may be written again; it is not kept.
+        if not self._is_writable:
+            self.close()
 
-    def _driver_connection(self) -> SqliteConnection:
-        if self._driver is None:
-            if self._kept is None:
-                self._kept = self._open_connection()
-            self._driver = SqliteConnection(cast("Any", self._kept.connection.driver_connection))
-        return self._driver
+    def _connected(self) -> SqliteConnection:
+        if self._connection is None:
+            if self._other_closes is not None:
+                with suppress(TimeoutError):
+                    self._other_closes.result(_OTHER_WAIT)
+                self._other_closes = None
+            core = connected(self._engine)
+            if self._file is not None:
+                self._identity = core.info[IDENTITY]
+                self._is_writable = self._file.is_writable()
+            self._connection = SqliteConnection(core)
+        return self._connection
 
-    def _open_connection(self) -> Connection:
-        if self._other_closes is not None:
-            with contextlib.suppress(TimeoutError):
-                self._other_closes.result(_OTHER_WAIT)
-            self._other_closes = None
-        connection = connected(self.engine)
-        if self._file is not None:
-            self._identity = connection.info[IDENTITY]
-            # One that cannot write stays so when the file may be written again; it is not kept.
-            self._is_writable = self._file.is_writable()
-        return connection
-
-    def _drop_connection_if_broken(self, error: BaseException) -> None:
+    def _drop_if_broken(self, error: BaseException) -> None:
         if self._file is not None and needs_reopening(error):
             self._drop_connection()
+        elif self._connection is not None and self._connection.core.invalidated:
+            self.close()  # SQLAlchemy has closed the driver's connection
 
     def _drop_connection(self) -> None:
         """Close the connection to a bad file; have the other one closed that has it open.
@@ -361,10 +341,10 @@ class SqliteTransactor(Transactor):
         if self.close_other is not None:
             self._other_closes = self.close_other()
 
-    def _roll_back(self, driver: SqliteConnection | None) -> None:
-        if driver is not None:
+    def _roll_back(self, connection: SqliteConnection | None) -> None:
+        if connection is not None:
             try:
-                driver.rollback()
+                connection.rollback()
             except VENDOR_ERRORS:  # what matters is the error before it
                 # The transaction is still open: the next read here would see what it wrote.
                 self.close()

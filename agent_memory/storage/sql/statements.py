@@ -62,9 +62,9 @@ class AnyConnection(Protocol):
         """Execute a text; `parameters` are a list for several rows. Gives the driver's cursor."""
 
 
-def many(connection: AnyConnection) -> Connection:
-    """Return a server's connection as that of Core, which knows how to send many rows at once."""
-    return cast("Connection", connection)
+def core(connection: AnyConnection) -> Connection:
+    """Return the connection of Core's that this is, or belongs to."""
+    return cast("Connection", getattr(connection, "core", connection))
 
 
 @attrs.frozen
@@ -243,15 +243,15 @@ class Statements:
         times = {"floor": 0, "created_at": now, "updated_at": now}
         rows = [dict(zip(_ADVANCED, chat, strict=True), **times) for chat in chats]
         if not self._returns_rows:
-            many(connection).execute(self._upsert, rows)
+            core(connection).execute(self._upsert, rows)
             keys = [chat[:-1] for chat in chats]
-            yield from many(connection).execute(self._chats_of, {"keys": keys})
+            yield from core(connection).execute(self._chats_of, {"keys": keys})
         elif self.family == "sqlite" or len(rows) == 1:
             # Core would take longer than SQLite itself, which is in this process.
             for row in rows:
                 yield from self._advance_last.rows(connection, row)
         else:
-            yield from many(connection).execute(self._upsert, rows)
+            yield from core(connection).execute(self._upsert, rows)
 
     @cached_property
     def _advance_last(self) -> Statement:

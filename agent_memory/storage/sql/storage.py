@@ -23,7 +23,8 @@ from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.executor import SqlExecutor, make_executor
 from agent_memory.storage.sql.postgresql import PostgresAppend
 from agent_memory.storage.sql.schema import make_tables
-from agent_memory.storage.sql.statements import AnyConnection, Statements
+from agent_memory.storage.sql.statements import AnyConnection, Statements, core
+from agent_memory.storage.sql.transactor import Transactor
 from agent_memory.storage.sql.urls import UrlOrEngine, parse_target
 from agent_memory.validation import checked_seconds
 
@@ -163,8 +164,11 @@ class SqlChatStorage(ChatStorage):
         self._check_not_closed()
         executor = make_executor(self._target, self._options)
         try:
-            migrating = partial(schema.migrate, tables=self._tables, migrations=schema.MIGRATIONS)
-            return await executor.write_core(migrating)
+            return await executor.write(
+                lambda connection: schema.migrate(
+                    core(connection), self._tables, schema.MIGRATIONS
+                )
+            )
         finally:
             await executor.close()
 
@@ -177,8 +181,7 @@ class SqlChatStorage(ChatStorage):
     async def _open(self) -> None:
         executor = make_executor(self._target, self._options)
         try:
-            await self._prepare(executor)
-            max_bytes = await executor.read_core(max_body_bytes)
+            max_bytes = await executor.run(self._prepare)
         except BaseException:
             await executor.close()
             raise
@@ -190,18 +193,24 @@ class SqlChatStorage(ChatStorage):
         executor.appender = GroupAppender(statements, codec, in_one_statement)
         self._opened_parts = _Opened(executor, statements, codec)
 
-    async def _prepare(self, executor: SqlExecutor) -> None:
-        ready = partial(schema.is_ready, tables=self._tables)
-        if await executor.read_core(ready):
-            return
-        if not self._create_tables:
-            raise StorageError(
-                f"the table {self._tables.layout.fullname!r} does not exist and create_tables "
-                "is False; make the tables once by opening a store with create_tables=True"
+    def _prepare(self, transactor: Transactor) -> int:
+        """Make the tables if they are missing; return how many bytes a body may have."""
+
+        def is_ready(connection: AnyConnection) -> bool:
+            return schema.is_ready(core(connection), self._tables)
+
+        if not transactor.read(is_ready):
+            if not self._create_tables:
+                raise StorageError(
+                    f"the table {self._tables.layout.fullname!r} does not exist and create_tables "
+                    "is False; make the tables once by opening a store with create_tables=True"
+                )
+            transactor.transact(
+                lambda connection: schema.create_tables(core(connection), self._tables),
+                repeatable=True,
             )
-        creating = partial(schema.create_tables, tables=self._tables)
-        await executor.write_core(creating, repeatable=True)
-        await executor.read_core(ready)
+            transactor.read(is_ready)
+        return transactor.read(lambda connection: max_body_bytes(core(connection)))
 
     async def _close(self) -> None:
         opened, self._opened_parts = self._opened_parts, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
@@ -26,47 +27,16 @@ _DELAYS: Final = (0.02, 0.1, 0.4, 1.0)
 """Seconds before the second, third, … attempt, each multiplied by 0.5 to 1.5 at random."""
 
 
-class Transactor:
-    """Runs functions of a ``Connection`` on one engine, in a transaction or without one.
+class Transactor(ABC):
+    """Runs functions of a connection, in a transaction or without one.
 
-    It is plain blocking code. For an async engine it runs inside a greenlet, where SQLAlchemy
-    awaits what would block; so there is one implementation for all engines
-    (https://docs.sqlalchemy.org/en/20/orm/extensions/asyncio.html#synopsis-core).
-
-    Args:
-        engine: where connections for transactions come from.
-        autocommit: where those for single statements come from; by default the same.
-        pause: waits between attempts; called with a number of seconds.
-        begin: a statement that begins a transaction, where SQLAlchemy leaves that to us.
-        keep: whether to keep one connection open instead of taking one from the pool each
-            time; only for one thread's use.
-        attempts: how often a function may be run when the failure allows it.
-        patience: seconds after which there is no further attempt.
+    Attributes:
+        is_erasing: whether erased text is still in SQLite's log; see :meth:`erase_from_log`.
     """
 
     is_erasing: bool = False
-    """Whether erased text is still in SQLite's log; see :meth:`erase_from_log`."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        pause: Callable[[float], None],
-        *,
-        autocommit: Engine | None = None,
-        begin: str | None = None,
-        keep: bool = False,
-        attempts: int = len(_DELAYS) + 1,
-        patience: float,
-    ) -> None:
-        self.engine = engine
-        self._autocommit = autocommit or engine
-        self._pause = pause
-        self._begin = begin
-        self._keep = keep
-        self._kept: Connection | None = None
-        self._delays = _DELAYS[: attempts - 1]
-        self._patience = patience
-
+    @abstractmethod
     def transact(
         self, work: Callable[[AnyConnection], T], *, repeatable: bool, erases: bool = False
     ) -> T:
@@ -82,7 +52,22 @@ class Transactor:
         Raises:
             TransactionFailedError: it failed for good.
         """
-        return self.transact_core(work, repeatable=repeatable)
+
+    @abstractmethod
+    def read(self, work: Callable[[AnyConnection], T]) -> T:
+        """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
+
+        Raises:
+            TransactionFailedError: it failed for good.
+        """
+
+    def single(self, work: Callable[[AnyConnection], T]) -> T:
+        """Run `work`, one statement that commits itself, and which may be run again.
+
+        Raises:
+            TransactionFailedError: it failed for good.
+        """
+        return self.transact(work, repeatable=True)
 
     def erase_from_log(self, wait: float = 0.25) -> None:
         """Empty SQLite's log, if it holds pages as they were before text was erased.
@@ -94,12 +79,68 @@ class Transactor:
             wait: seconds to wait for readers.
         """
 
-    def single(self, work: Callable[[AnyConnection], T]) -> T:
-        """Run `work`, one statement that commits itself, and which may be run again.
+    def idle(self) -> float | None:
+        """Do what is due while nothing else is to do; return when to call it again, or None."""
+        return None
 
-        Raises:
-            TransactionFailedError: it failed for good.
-        """
+    def finish(self) -> None:
+        """Do what is due at the end."""
+
+    def close(self) -> None:
+        """Close the connection that is kept, if one is."""
+
+
+class PooledTransactor(Transactor):
+    """Takes connections from an engine's pool, and tries again where that is safe.
+
+    It is plain blocking code. For an async engine it runs inside a greenlet, where SQLAlchemy
+    awaits what would block; so there is one implementation for all engines
+    (https://docs.sqlalchemy.org/en/20/orm/extensions/asyncio.html#synopsis-core).
+
+    Args:
+        engine: where connections for transactions come from.
+        pause: waits between attempts; called with a number of seconds.
+        autocommit: where those for single statements come from.
+        attempts: how often a function may be run when the failure allows it.
+        patience: seconds after which there is no further attempt.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        pause: Callable[[float], None],
+        *,
+        autocommit: Engine,
+        attempts: int = len(_DELAYS) + 1,
+        patience: float,
+    ) -> None:
+        self._engine = engine
+        self._autocommit = autocommit
+        self._pause = pause
+        self._delays = _DELAYS[: attempts - 1]
+        self._patience = patience
+
+    def transact(
+        self, work: Callable[[AnyConnection], T], *, repeatable: bool, erases: bool = False
+    ) -> T:
+        """Run `work` in a transaction and commit it; see :meth:`Transactor.transact`."""
+
+        def once(connection: Connection) -> T:
+            result = work(connection)
+            try:
+                connection.commit()
+            except VENDOR_ERRORS as error:
+                raise CommitFailedError(error) from error
+            return result
+
+        return self._with_retries(self._engine, once, repeatable=repeatable)
+
+    def read(self, work: Callable[[AnyConnection], T]) -> T:
+        """Run `work`, which only reads; see :meth:`Transactor.read`."""
+        return self._with_retries(self._autocommit, work, repeatable=True)
+
+    def single(self, work: Callable[[AnyConnection], T]) -> T:
+        """Run `work`, one statement that commits itself; see :meth:`Transactor.single`."""
 
         def once(connection: Connection) -> T:
             try:
@@ -108,32 +149,6 @@ class Transactor:
                 raise CommitFailedError(error) from error
 
         return self._with_retries(self._autocommit, once, repeatable=True)
-
-    def read(self, work: Callable[[AnyConnection], T]) -> T:
-        """Run `work`, which only reads and may be run again; one statement, hence one snapshot.
-
-        Raises:
-            TransactionFailedError: it failed for good.
-        """
-        return self.read_core(work)
-
-    def transact_core(self, work: Callable[[Connection], T], *, repeatable: bool) -> T:
-        """Do what :meth:`transact` does for `work` that needs a whole ``Connection``."""
-
-        def once(connection: Connection) -> T:
-            self._start(connection)
-            result = work(connection)
-            try:
-                connection.commit()
-            except VENDOR_ERRORS as error:
-                raise CommitFailedError(error) from error
-            return result
-
-        return self._with_retries(self.engine, once, repeatable=repeatable)
-
-    def read_core(self, work: Callable[[Connection], T]) -> T:
-        """Do what :meth:`read` does for `work` that needs a whole ``Connection``."""
-        return self._with_retries(self._autocommit, work, repeatable=True)
 
     def _with_retries(
         self, engine: Engine, once: Callable[[Connection], T], *, repeatable: bool
@@ -162,31 +177,9 @@ class Transactor:
             self._pause(delay * random.uniform(0.5, 1.5))  # noqa: S311  jitter
         raise AssertionError("unreachable")
 
-    def idle(self) -> float | None:
-        """Do what is due while nothing else is to do; return when to call it again, or None."""
-        return None
-
-    def finish(self) -> None:
-        """Do what is due at the end, and close the connection that was kept."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection that was kept."""
-        if self._kept is not None:
-            with contextlib.suppress(*VENDOR_ERRORS):  # it is given up in any case
-                self._kept.close()
-            self._kept = None
-
-    def _start(self, connection: Connection) -> None:
-        if self._begin is not None:
-            # Straight to the driver: this stands before each save.
-            connection.connection.cursor().execute(self._begin)
-
     @contextlib.contextmanager
     def _connection(self, engine: Engine) -> Generator[Connection]:
-        connection = self._kept or connected(engine)
-        if self._keep:
-            self._kept = connection
+        connection = connected(engine)
         try:
             yield connection
         except (CommitFailedError, *VENDOR_ERRORS) as failed:
@@ -196,14 +189,8 @@ class Transactor:
                 connection.invalidate(error)
             raise
         finally:
-            self._put_back(connection)
-
-    def _put_back(self, connection: Connection) -> None:
-        # Both roll back what is not committed. If they fail too, the first error matters more.
-        with contextlib.suppress(*VENDOR_ERRORS):
-            if self._keep:
-                connection.rollback()
-            else:
+            # It rolls back what is not committed. If that fails too, the first error matters more.
+            with contextlib.suppress(*VENDOR_ERRORS):
                 connection.close()
 
 
