@@ -45,6 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
     leaks.watch_event_loops()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> list[pytest.Item] | None:
+    is_test = name.startswith("test_") and callable(obj)
+    return [] if is_test and matrix.is_left_out(collector, obj) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     matrix.select(config, items)
 

@@ -65,6 +65,35 @@ def test_every_mark_must_agree():
     assert kept([item]) == ([], [item])
 
 
+def test_of_a_class_single_tests_may_be_left_out():
+    """By their names."""
+    mark = pytest.mark.matrix(only=[ALWAYS.__name__]).mark
+    items = [Item(ALWAYS, mark), Item(SELDOM, mark)]
+    assert kept(items) == (items[1:], items[:1])
+
+
+def test_of_parameters_some_always_run():
+    """The others carry the mark; a tuple is a value of several names."""
+    first, second, third = matrix.params([(1, "a"), (2, "b"), 3], always=[(2, "b")])
+    assert (first.values, second.values, third.values) == ((1, "a"), (2, "b"), (3,))
+    left_out = [[mark.name for mark in param.marks] for param in (first, second, third)]
+    assert left_out == [["matrix"], [], ["matrix"]]
+
+
+def test_what_a_class_leaves_out_is_not_even_collected():
+    """Where all runs, or a test is named, it is."""
+
+    def config(*arguments, asked=False):
+        return SimpleNamespace(getoption=lambda _name: asked, args=arguments)
+
+    node = Item(None, BUT)
+    node.config = config("tests")
+    assert matrix.is_left_out(node, SELDOM)
+    assert not matrix.is_left_out(node, ALWAYS)
+    for node.config in (config("tests/test_x.py::TestX"), config("tests", asked=True)):
+        assert not matrix.is_left_out(node, SELDOM)
+
+
 def test_the_matrix_and_a_named_test_leave_nothing_out():
     """Whoever names a test means it."""
     items = [Item(ALWAYS, pytest.mark.matrix.mark), Item(SELDOM, BUT)]
