@@ -7,10 +7,11 @@ from typing import Final
 
 import attrs
 
-from agent_memory.messages import ChatKey
+from agent_memory.log import LogSlice
+from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.storage._engine.handoff import decode
 from agent_memory.storage.dynamodb.log_end import LogEnd, expired
 from agent_memory.storage.dynamodb.ranges import (
-    PositionRange,
     RawSlice,
     live_items,
     overlapping,
@@ -93,7 +94,7 @@ class LogReader:
             for item in found:
                 alive = item.expires_at is None or item.expires_at * 1000 > end.as_of_ms
                 if item.kind is Kind.APPEND and item.last > end.floor and alive:
-                    floor = max(end.floor, item.sort_key.position + item.skip - 1)
+                    floor = max(end.floor, item.positions.start - 1)
                     return attrs.evolve(end, floor=floor, oldest_expires_at=item.expires_at)
             if pages.done:  # only items without entries are left
                 return attrs.evolve(end, floor=end.last, oldest_expires_at=None)
@@ -103,8 +104,14 @@ class LogReader:
 
     async def read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
-    ) -> RawSlice:
+    ) -> LogSlice:
         """Read a part of a log; the arguments are those of ``ChatStorage._read``."""
+        found = await self._read(key, after, first, last)
+        return await decode(found.decode, len(found.requested))
+
+    async def _read(
+        self, key: ChatKey, after: int = 0, first: int | None = None, last: int | None = None
+    ) -> RawSlice:
         start, before = after, None
         while True:
             items, end = await self._window(key, start, first, last)
@@ -114,7 +121,7 @@ class LogReader:
                 return found
             start, before = max(start, end.floor), (end.floor, missing)
 
-    async def read_session(self, user_id: str, session_id: str) -> dict[ChatKey, RawSlice]:
+    async def read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         """Read all logs of a session in one query; those that changed during it once more."""
         low = session_prefix(LOG, session_id)
         as_of_ms = self.now()
@@ -123,22 +130,40 @@ class LogReader:
             key, _ = split_sort_key(user_id, attributes["sk"]["B"])
             chats.setdefault(key, []).append(from_attributes(attributes))
         slices = [await self._whole(key, items, as_of_ms) for key, items in chats.items()]
-        return {found.key: found for found in slices if found.requested.count}
+        living = [found for found in slices if found.requested]
+        count = sum(len(found.requested) for found in living)
+        return await decode(lambda: {found.key: found.decode() for found in living}, count)
 
     async def _whole(self, key: ChatKey, items: list[LogItem], as_of_ms: int) -> RawSlice:
         end = await self.end_of(key, items, as_of_ms)
         found = await self._slice(key, items, end, requested_range(end, 0, None, None))
-        return found if not found.missing else await self.read(key)
+        return found if not found.missing else await self._read(key)
 
-    async def headers(self, key: ChatKey, floor: int) -> tuple[list[LogItem], LogEnd]:
-        """Return the items that hold living entries, without their bodies, and the log's end.
+    async def messages(self, key: ChatKey, floor: int) -> tuple[list[int], LogEnd]:
+        """Return the positions of the living messages, and the log's end.
+
+        Bodies are read only where there are notes among the entries.
 
         Args:
             key: which chat.
             floor: one that the chat has had: reading begins there.
         """
         items, end = await self._window(key, floor, None, None, only=HEADER)
-        return overlapping(live_items(items, end), PositionRange(end.floor + 1, end.last)), end
+        positions: list[int] = []
+        for item in overlapping(live_items(items, end), requested_range(end, 0, None, None)):
+            positions.extend(await self._messages_of(key, item, end))
+        return [position for position in positions if position > end.floor], end
+
+    async def _messages_of(self, key: ChatKey, item: LogItem, end: LogEnd) -> Sequence[int]:
+        if not item.notes:
+            return item.positions
+        whole = await self.item(key, item.sort_key)
+        found = await self._slice(key, [] if whole is None else [whole], end, item.positions)
+        return [
+            position
+            for position, entry in zip(item.positions, found.decode().entries, strict=True)
+            if isinstance(entry, ConversationMessage)
+        ]
 
     async def item(self, key: ChatKey, sort_key: SortKey) -> LogItem | None:
         """Return one item with its body, if it is inline."""
@@ -160,7 +185,7 @@ class LogReader:
             return None
 
     async def _slice(
-        self, key: ChatKey, items: Sequence[LogItem], end: LogEnd, requested: PositionRange
+        self, key: ChatKey, items: Sequence[LogItem], end: LogEnd, requested: range
     ) -> RawSlice:
         chosen = overlapping(live_items(items, end), requested)
         bodies = [(item, await self.body(key, item)) for item in chosen]
@@ -233,7 +258,7 @@ class LogReader:
         if not items:
             return items, LogEnd(as_of_ms=as_of_ms)
         end = await self.end_of(key, items[:1], as_of_ms)
-        low = requested_range(end, after, None, last).low
+        low = requested_range(end, after, None, last).start
         while not pages.done and items[-1].sort_key.position > low:
             items += await _parsed(pages)
         return items, end

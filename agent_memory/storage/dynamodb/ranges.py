@@ -16,27 +16,14 @@ from agent_memory.storage.dynamodb.log_end import LogEnd
 from agent_memory.storage.dynamodb.table_layout import Kind, LogItem
 
 
-@attrs.frozen
-class PositionRange:
-    """The positions from `low` to `high`; none if `low` is above."""
-
-    low: int
-    high: int
-
-    @property
-    def count(self) -> int:
-        """How many positions."""
-        return max(0, self.high - self.low + 1)
-
-
-def requested_range(end: LogEnd, after: int, first: int | None, last: int | None) -> PositionRange:
+def requested_range(end: LogEnd, after: int, first: int | None, last: int | None) -> range:
     """Return the positions that the arguments of a read stand for in a log with this end."""
-    low, high = max(end.floor, after) + 1, end.last
+    low, stop = max(end.floor, after) + 1, end.last + 1
     if first is not None:
-        high = min(high, low + first - 1)
+        stop = min(stop, low + first)
     if last is not None:
-        low = max(low, high - last + 1)
-    return PositionRange(low, high)
+        low = max(low, stop - last)
+    return range(low, stop)
 
 
 def live_items(items: Iterable[LogItem], end: LogEnd) -> list[LogItem]:
@@ -55,24 +42,23 @@ def live_items(items: Iterable[LogItem], end: LogEnd) -> list[LogItem]:
     return found
 
 
-def overlapping(items: Iterable[LogItem], requested: PositionRange) -> list[LogItem]:
+def overlapping(items: Iterable[LogItem], requested: range) -> list[LogItem]:
     """Return the items that hold a requested position."""
     return [
         item
         for item in items
-        if item.sort_key.position + item.skip <= requested.high and item.last >= requested.low
+        if item.positions.start < requested.stop and item.positions.stop > requested.start
     ]
 
 
-def missing_positions(items: Sequence[LogItem], requested: PositionRange) -> list[int]:
+def missing_positions(items: Iterable[LogItem], requested: range) -> list[int]:
     """Return the requested positions that no item holds."""
     missing: list[int] = []
-    expected = requested.low
+    expected = requested.start
     for item in items:
-        start = item.sort_key.position + item.skip
-        missing.extend(range(expected, min(start, requested.high + 1)))
-        expected = max(expected, item.last + 1)
-    missing.extend(range(expected, requested.high + 1))
+        missing.extend(range(expected, min(item.positions.start, requested.stop)))
+        expected = max(expected, item.positions.stop)
+    missing.extend(range(expected, requested.stop))
     return missing
 
 
@@ -81,7 +67,7 @@ logger: Final = logging.getLogger(__name__)
 
 @attrs.frozen
 class RawSlice:
-    """A part of a log, not decoded yet, so that the caller chooses the thread for that.
+    """A part of a log whose entries are not decoded yet.
 
     Args:
         key: which chat.
@@ -93,28 +79,23 @@ class RawSlice:
 
     key: ChatKey
     table: str
-    floor: int = 0
-    requested: PositionRange = attrs.field(default=PositionRange(1, 0))
-    held: Sequence[tuple[LogItem, str]] = ()
+    floor: int
+    requested: range
+    held: Sequence[tuple[LogItem, str]]
 
     @property
     def missing(self) -> list[int]:
         """The requested positions that no item holds."""
-        return missing_positions([item for item, _ in self.held], self.requested)
+        return missing_positions((item for item, _ in self.held), self.requested)
 
     def decode(self) -> LogSlice:
         """Decode the entries, with a note of kind ``"corrupted"`` for each that is missing."""
-        texts = dict(self._texts())
-        positions = range(self.requested.low, self.requested.high + 1)
-        return LogSlice([self._entry(at, texts.get(at)) for at in positions], self.floor)
-
-    def _texts(self) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
+        texts: dict[int, str] = {}
         for item, body in self.held:
             lines = body.split("\n")
-            if len(lines) == item.count - item.skip:
-                found.extend(enumerate(lines, item.sort_key.position + item.skip))
-        return found
+            if len(lines) == len(item.positions):
+                texts.update(zip(item.positions, lines, strict=True))
+        return LogSlice([self._entry(at, texts.get(at)) for at in self.requested], self.floor)
 
     def _entry(self, position: int, text: str | None) -> Entry:
         location = f"DynamoDB table {self.table!r}, {self.key}, position {position}"

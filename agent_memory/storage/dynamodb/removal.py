@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage._engine.group_commit import LoopGroupCommit
 from agent_memory.storage.dynamodb.log_end import (
@@ -21,7 +21,6 @@ from agent_memory.storage.dynamodb.log_end import (
     tombstone,
 )
 from agent_memory.storage.dynamodb.log_reader import LogReader
-from agent_memory.storage.dynamodb.ranges import PositionRange, RawSlice
 from agent_memory.storage.dynamodb.summary_items import SummaryRecords
 from agent_memory.storage.dynamodb.table_client import TableClient
 from agent_memory.storage.dynamodb.table_layout import (
@@ -81,8 +80,7 @@ class LogRemover:
         backoff = Backoff(self.table.timeout)
         while True:
             known = self.writer.ends.take(key, self.reader.now())
-            items, end = await self.reader.headers(key, 0 if known is None else known.floor)
-            positions = await self._message_positions(key, items, end)
+            positions, end = await self.reader.messages(key, 0 if known is None else known.floor)
             floor = _floor(end, positions, keep)
             after = await self._put_floor(key, end, floor) if floor > end.floor else end
             if after is not None:
@@ -102,28 +100,6 @@ class LogRemover:
         if not await self.table.put_new(self.writer.attributes(key, item), key):
             return None
         return await self.writer.reserve(key, end, LogEnd.after(item, end.as_of_ms))
-
-    async def _message_positions(
-        self, key: ChatKey, items: Sequence[LogItem], end: LogEnd
-    ) -> list[int]:
-        positions: list[int] = []
-        for item in items:
-            positions.extend(await self._messages_of(key, item))
-        return [position for position in positions if position > end.floor]
-
-    async def _messages_of(self, key: ChatKey, item: LogItem) -> Sequence[int]:
-        start = item.sort_key.position + item.skip
-        if not item.notes:
-            return range(start, item.last + 1)
-        whole = await self.reader.item(key, item.sort_key)
-        body = None if whole is None else await self.reader.body(key, whole)
-        held = [] if body is None or whole is None else [(whole, body)]
-        raw = RawSlice(key, self.table.name, 0, PositionRange(start, item.last), held)
-        return [
-            start + index
-            for index, entry in enumerate(raw.decode().entries)
-            if isinstance(entry, ConversationMessage)
-        ]
 
     # ---------------------------------------------------------------------- below the floor
 

@@ -16,7 +16,7 @@ from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.background_loop import BackgroundLoop, CallersLoop
 from agent_memory.storage._engine.group_commit import LoopGroupCommit
-from agent_memory.storage._engine.handoff import decode, result_of
+from agent_memory.storage._engine.handoff import result_of
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.codec import encode_entry
 from agent_memory.storage.dynamodb.connection import (
@@ -279,15 +279,11 @@ class DynamoDbChatStorage(ChatStorage):
     async def _read(
         self, key: ChatKey, *, after: int = 0, first: int | None = None, last: int | None = None
     ) -> LogSlice:
-        found = await self._in_loop(
-            self._open_components.reader.read(key, after=after, first=first, last=last)
-        )
-        return await decode(found.decode, found.requested.count)
+        reader = self._open_components.reader
+        return await self._in_loop(reader.read(key, after=after, first=first, last=last))
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
-        found = await self._in_loop(self._open_components.reader.read_session(user_id, session_id))
-        count = sum(raw.requested.count for raw in found.values())
-        return await decode(lambda: {key: raw.decode() for key, raw in found.items()}, count)
+        return await self._in_loop(self._open_components.reader.read_session(user_id, session_id))
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
         return await self._in_loop(self._open_components.remover.forget(key, keep))

@@ -187,6 +187,11 @@ class LogItem:
         return self.sort_key.position + self.count - 1
 
     @property
+    def positions(self) -> range:
+        """The positions of its entries that have not been trimmed away."""
+        return range(self.sort_key.position + self.skip, self.last + 1)
+
+    @property
     def following(self) -> SortKey:
         """The key of the item after it."""
         if self.kind is Kind.ANCHOR:

@@ -21,7 +21,6 @@ from agent_memory.storage._engine.append_plan import (
 )
 from agent_memory.storage._engine.backoff import Backoff
 from agent_memory.storage._engine.commit_queue import Bounds
-from agent_memory.storage._engine.handoff import decode
 from agent_memory.storage.dynamodb.log_end import (
     ERASE_MS,
     KnownEnds,
@@ -102,10 +101,9 @@ class LogWriter:
         known: dict[str, Entry] = {}
         if positions := end.matches(entry.id for save in saves for entry in save.entries):
             first, count = positions[0], positions[-1] - positions[0] + 1
-            found = await self.reader.read(key, after=first - 1, first=count)
-            if found.floor != end.floor:
+            log = await self.reader.read(key, after=first - 1, first=count)
+            if log.floor != end.floor:
                 return None
-            log = await decode(found.decode, count)
             known = {entry.id: entry for entry in log.entries}
         return append_plan(key, end.last, end.floor, saves, lambda entry: known.get(entry.id))
 

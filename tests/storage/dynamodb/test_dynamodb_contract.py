@@ -45,10 +45,10 @@ class OnDynamoDb(ChatStorageTests):
         """Spoil one message's line in its item, as a slip of the hand in the console would."""
 
         async def spoil(backend):
-            raw = await backend.reader.read(key, after=position - 1, first=1)
-            item, body = raw.held[0]
-            lines = body.split("\n")
-            lines[position - item.sort_key.position - item.skip] = '{"v":1,"id":'
+            items, _ = await backend.reader._window(key, position - 1, 1, None)
+            (item,) = [item for item in items if position in item.positions]
+            lines = (await backend.reader.body(key, item)).split("\n")
+            lines[item.positions.index(position)] = '{"v":1,"id":'
             spoiled = backend.writer.attributes(key, item) | {"text": {"S": "\n".join(lines)}}
             await backend.table.put_all([spoiled], key)
 

@@ -21,7 +21,6 @@ from agent_memory.storage.dynamodb.log_end import (
     tombstone,
 )
 from agent_memory.storage.dynamodb.ranges import (
-    PositionRange,
     live_items,
     missing_positions,
     overlapping,
@@ -346,7 +345,7 @@ def test_every_living_position_is_held_once(log, after, first, last):
     requested = requested_range(end, after, first, last)
     held = overlapping(live_items(found, end), requested)
     assert missing_positions(held, requested) == []
-    for position in range(requested.low, requested.high + 1):
+    for position in requested:
         holders = [i for i in held if i.sort_key.position <= position <= i.last]
         assert len(holders) == 1
 
@@ -354,9 +353,9 @@ def test_every_living_position_is_held_once(log, after, first, last):
 def test_a_missing_item_is_a_hole():
     """Each of its positions, and only within the span."""
     have = [LogItem(sort_key=SortKey(1), kind=Kind.APPEND, count=2)]
-    assert missing_positions(have, PositionRange(2, 5)) == [3, 4, 5]
+    assert missing_positions(have, range(2, 6)) == [3, 4, 5]
     later = attrs.evolve(have[0], sort_key=SortKey(5))
-    assert missing_positions([*have, later], PositionRange(1, 6)) == [3, 4]
+    assert missing_positions([*have, later], range(1, 7)) == [3, 4]
 
 
 def test_an_item_that_reaches_into_the_next_is_no_part_of_the_log():
