@@ -9,15 +9,12 @@ from functools import cached_property
 from io import FileIO
 from typing import Final
 
-import attrs
-
 from agent_memory.errors import CorruptedRecordError
 from agent_memory.messages import ChatKey
 from agent_memory.storage.file.line_format import (
     DamagedBytes,
     EntryRef,
     FileHeader,
-    ParsedLine,
     StoredEntry,
     decode_header,
     entry_ref,
@@ -220,14 +217,6 @@ class ChatLog:
         """The byte after the last whole batch; what follows was never saved."""
         return self._last_and_end[1]
 
-    def entries_after(self, low: int) -> Iterator[ParsedLine]:
-        """Yield the lines with positions above `low`, damaged ones included."""
-        in_order = InOrder(low, self.last)
-        for at, line in lines(self.snapshot, self.seek(low), self.end):
-            parsed = in_order.checked(parse_line(line, at, self.key.agent_id))
-            if parsed is not None:
-                yield parsed
-
     def newest_refs(self) -> list[EntryRef]:
         """Return refs of the newest 64 messages, or of the whole last append, oldest first."""
         known: list[EntryRef] = []
@@ -333,33 +322,3 @@ def _check_owner(header: FileHeader, path: str, key: ChatKey) -> None:
             key=key,
             location=path,
         )
-
-
-@attrs.define(eq=False)
-class InOrder:
-    """Checks that positions rise; an entry out of order is damage.
-
-    Args:
-        low: entries up to this position are skipped.
-        last: the log's last position.
-    """
-
-    low: int
-    last: int
-    _previous: int = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._previous = self.low
-
-    def checked(self, parsed: ParsedLine) -> ParsedLine | None:
-        """Return the line, or damage if it is out of order, or None if it is to be skipped."""
-        if isinstance(parsed, DamagedBytes):
-            return parsed
-        ref, previous = parsed.ref, self._previous
-        if previous < ref.position <= self.last:
-            self._previous = ref.position
-            return parsed
-        if previous > self.low or ref.position > self.last:
-            reason = f"position {ref.position} follows {previous}"
-            return DamagedBytes(ref.start, ref.stop, reason)
-        return None

@@ -123,17 +123,53 @@ INACCESSIBLE: Final = (PermissionError, NotRegularError)
 """Errors that concern one file or directory, not the whole store."""
 
 
-def list_users(root: Path) -> list[str]:
-    """Return the ids of all users that have a directory, sorted."""
-    return _ids(root, 0)
+def find_infos(
+    root: Path, user_id: str | None = None, session_id: str | None = None
+) -> Iterator[ChatInfo]:
+    """Yield the info of every chat of a scope, see :func:`find_keys`, that can be read."""
+    for key in find_keys(root, user_id, session_id):
+        info = _read_info(paths_of(root, key), key)
+        if info is not None:
+            yield info
 
 
-def list_sessions(root: Path, user_id: str) -> list[str]:
-    """Return the ids of a user's sessions that have a directory, sorted.
+def find_keys(
+    root: Path, user_id: str | None = None, session_id: str | None = None, *, strict: bool = False
+) -> Iterator[ChatKey]:
+    """Yield the key of every chat that has a file, sorted; of a user or session if given.
+
+    An inaccessible directory is left out, with a warning, unless it was asked for by its name.
+
+    Args:
+        root: the store's directory.
+        user_id, session_id: restrict it to a user or session.
+        strict: whether an inaccessible session is an error too.
 
     Raises:
-        NotRegularError: the user's directory is a link.
+        NotRegularError: a directory that was asked for is a link.
+        OSError: it cannot be read.
     """
+    strict = strict or session_id is not None
+    for user in _ids(root, 0) if user_id is None else [user_id]:
+        if session_id is not None:
+            sessions = [session_id]
+        else:
+            sessions = _listed(_list_sessions, root, user, strict=user_id is not None)
+        for session in sessions:
+            yield from _listed(list_keys, root, user, session, strict=strict)
+
+
+def _listed(find: Callable[..., list[T]], root: Path, *ids: str, strict: bool) -> list[T]:
+    try:
+        return find(root, *ids)
+    except INACCESSIBLE as error:
+        if strict:
+            raise
+        _left_out(root.joinpath(*map(name_of, ids)), error)
+        return []
+
+
+def _list_sessions(root: Path, user_id: str) -> list[str]:
     directory = root / name_of(user_id)
     refuse_links(directory)
     return _ids(directory, 1)
@@ -155,17 +191,7 @@ def list_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
     return sorted(keys)
 
 
-def accessible(find: Callable[..., list[T]], root: Path, *ids: str) -> list[T]:
-    """Return what `find` lists; nothing, and a warning, for a directory that is inaccessible."""
-    try:
-        return find(root, *ids)
-    except INACCESSIBLE as error:
-        _left_out(root.joinpath(*map(name_of, ids)), error)
-        return []
-
-
-def read_info(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
-    """Return the chat's info; None, and a warning, if its file cannot be read."""
+def _read_info(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
     while True:
         try:
             with open_to_read(paths.log) as file:
@@ -222,7 +248,7 @@ def _directory_id(directory: Path, level: int) -> str | None:
 
 def _headers(directory: Path) -> Iterator[FileHeader]:
     for path in directory.rglob(f"*{LOG}"):
-        header = read_header_at(path)
+        header = _read_header_at(path)
         if header is not None:
             yield header
 
@@ -232,14 +258,14 @@ def _agent_of(path: Path) -> str | None:
     plain = id_of(name)
     if plain is not None:
         return plain
-    header = read_header_at(path)
+    header = _read_header_at(path)
     if header is not None and name_of(header.key.agent_id) == name:
         return header.key.agent_id
     logger.warning("%s is left out of the list: nothing says which chat it is", path)
     return None
 
 
-def read_header_at(path: Path) -> FileHeader | None:
+def _read_header_at(path: Path) -> FileHeader | None:
     """Return the header of a file, or None if it is missing or unreadable."""
     try:
         with open_to_read(str(path)) as file:
@@ -248,13 +274,6 @@ def read_header_at(path: Path) -> FileHeader | None:
             return None if first is None else decode_header(first[1], str(path))
     except (OSError, CorruptedRecordError):
         return None
-
-
-def every_key(root: Path) -> Iterator[ChatKey]:
-    """Yield the key of every chat that has a file, sorted, except in inaccessible directories."""
-    for user_id in list_users(root):
-        for session_id in accessible(list_sessions, root, user_id):
-            yield from accessible(list_keys, root, user_id, session_id)
 
 
 def find_strays(root: Path) -> list[tuple[str, str]]:
@@ -268,7 +287,7 @@ def find_strays(root: Path) -> list[tuple[str, str]]:
         for path in above
         if path.is_dir() and not os.access(path, os.R_OK | os.X_OK, effective_ids=_EFFECTIVE)
     ]
-    known = {paths_of(root, key).log for key in every_key(root)}
+    known = {paths_of(root, key).log for key in find_keys(root)}
     found += [
         (path, "neither its name nor its first line says which chat it is")
         for path in map(str, files)

@@ -23,10 +23,15 @@ from agent_memory.storage.file.chat_log import (
     ChangedError,
     ChatLog,
     FileSnapshot,
-    InOrder,
     lines,
 )
-from agent_memory.storage.file.directory import INACCESSIBLE, ChatPaths
+from agent_memory.storage.file.directory import (
+    INACCESSIBLE,
+    ChatPaths,
+    find_keys,
+    find_strays,
+    paths_of,
+)
 from agent_memory.storage.file.disk import descriptor_to_read, open_to_read
 from agent_memory.storage.file.line_format import DamagedBytes, ParsedLine, parse_line
 from agent_memory.storage.file.lock import nobody_writes
@@ -72,14 +77,24 @@ class Reading:
 NOTHING: Final = Reading(LogSlice([]))
 
 
-def read_log(path: str, key: ChatKey, wanted: ReadRange, longest: int | None = None) -> Reading:
+def read_log(
+    path: str,
+    key: ChatKey,
+    wanted: ReadRange,
+    longest: int | None = None,
+    suspected: tuple[DamagedBytes, ...] = (),
+) -> Reading:
     """Read a part of a chat in one step; an unknown chat is empty.
+
+    Bytes that change while they are read, because a torn end is cut and written over, look like
+    damage once. Damage is believed when it is found twice.
 
     Args:
         path: its file.
         key: which chat.
         wanted: which part.
         longest: the most bytes to read; None for no limit.
+        suspected: the damage that a read has just found.
 
     Raises:
         TooLongError: the part is longer than that.
@@ -87,7 +102,6 @@ def read_log(path: str, key: ChatKey, wanted: ReadRange, longest: int | None = N
         StorageUnavailableError: the file keeps changing.
         OSError: it cannot be read.
     """
-    seen_twice = SeenTwice()
     for _ in range(_ATTEMPTS):
         try:
             with open_to_read(path) as file:
@@ -100,8 +114,9 @@ def read_log(path: str, key: ChatKey, wanted: ReadRange, longest: int | None = N
         except ChangedError:
             continue
         reading = part.reading()
-        if not reading.damage or seen_twice(reading.damage):
+        if reading.damage in ((), suspected):
             return reading
+        suspected = reading.damage
     raise StorageUnavailableError(f"{path} changes while it is read", key=key)
 
 
@@ -109,7 +124,9 @@ class TooLongError(Exception):
     """The part is too long for one step; use :func:`stream_log`."""
 
 
-async def stream_log(path: str, key: ChatKey, wanted: ReadRange, threads: Executor) -> Reading:
+async def stream_log(
+    path: str, key: ChatKey, wanted: ReadRange, threads: Executor
+) -> Reading | None:
     """Read a part of a chat block by block, so that other reads get their turn in between.
 
     Args:
@@ -117,42 +134,36 @@ async def stream_log(path: str, key: ChatKey, wanted: ReadRange, threads: Execut
         key: which chat.
         wanted: which part.
         threads: read and parse the blocks.
+
+    Returns:
+        What was read; None if the file changed meanwhile.
     """
-    seen_twice = SeenTwice()
-    for _ in range(_ATTEMPTS):
-        try:
-            reading = await _stream_once(path, key, wanted, threads)
-        except FileNotFoundError:
-            return NOTHING
-        except ChangedError:
-            continue
-        if not reading.damage or seen_twice(reading.damage):
-            return reading
-    raise StorageUnavailableError(f"{path} changes while it is read", key=key)
-
-
-async def _stream_once(path: str, key: ChatKey, wanted: ReadRange, threads: Executor) -> Reading:
     import aiofiles  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
 
-    async with aiofiles.open(
-        path, "rb", buffering=0, opener=descriptor_to_read, executor=threads
-    ) as file:
+    try:
+        async with aiofiles.open(
+            path, "rb", buffering=0, opener=descriptor_to_read, executor=threads
+        ) as file:
 
-        def begun() -> LogPart:
-            # On the same descriptor: a trim may replace the file at any moment.
-            snapshot = FileSnapshot(FileIO(file.fileno(), closefd=False))
-            return LogPart(snapshot, path, key, wanted)
+            def begun() -> LogPart:
+                # On the same descriptor: a trim may replace the file at any moment.
+                snapshot = FileSnapshot(FileIO(file.fileno(), closefd=False))
+                return LogPart(snapshot, path, key, wanted)
 
-        part = await result_of(threads.submit(begun))
-        await file.seek(part.start)
-        while not part.is_done:
-            block = await file.read(min(BLOCK, part.stop - part.start))
-            await result_of(threads.submit(part.feed, block))
+            part = await result_of(threads.submit(begun))
+            await file.seek(part.start)
+            while not part.is_done:
+                block = await file.read(min(BLOCK, part.stop - part.start))
+                await result_of(threads.submit(part.feed, block))
+    except (FileNotFoundError, ChangedError):
+        return None
     return part.reading()
 
 
 class LogPart:
     """A part of a log that is being read: feed it the bytes from `start` to `stop`.
+
+    No position is missing in what it reads: each that has no readable entry gets a note.
 
     Args:
         snapshot: the chat's file.
@@ -167,11 +178,12 @@ class LogPart:
 
     def __init__(self, snapshot: FileSnapshot, path: str, key: ChatKey, wanted: ReadRange) -> None:
         self._log = log = ChatLog(snapshot, path, key)
-        low, high = wanted.span(log.floor, log.last)
-        self._in_order = InOrder(low, log.last)
-        self._filler = GapFiller(key.agent_id, path, low + 1, high)
-        if log.damaged_header is not None:
-            self._filler.damage.append(log.damaged_header)
+        self._path = path
+        self._low, self._high = low, high = wanted.span(log.floor, log.last)
+        self._expected = low + 1  # the next position
+        self._entries: list[Entry] = []
+        self._damage = [] if log.damaged_header is None else [log.damaged_header]
+        self._lost: list[DamagedBytes] = []  # since the last entry
         self.start = log.seek(low) if low < high else log.end
         self.stop = log.end
         self._line_start = self.start
@@ -180,7 +192,7 @@ class LogPart:
     @property
     def is_done(self) -> bool:
         """Whether no more bytes are needed."""
-        return self.start >= self.stop or self._filler.is_full
+        return self.start >= self.stop or self._expected > self._high
 
     def read_all(self) -> None:
         """Feed it from the snapshot, in growing blocks: usually a few lines are needed."""
@@ -205,88 +217,46 @@ class LogPart:
             parsed = parse_line(line, self._line_start, self._log.key.agent_id)
             self._line_start += len(line) + 1
             self._line = [other]
-            in_order = self._in_order.checked(parsed)
-            if in_order is not None:
-                self._filler.add(in_order)
-            if self._filler.is_full:
+            self._add(parsed)
+            if self._expected > self._high:
                 return
 
     def reading(self) -> Reading:
         """Return the result."""
-        self._filler.finish()
-        entries, damage = LogSlice(self._filler.entries, self._log.floor), self._filler.damage
-        return Reading(entries, tuple(damage), self._log.end, self._log.snapshot.size)
+        # At the end, each position that is still missing belongs to a damaged line.
+        self._fill(self._high + 1)
+        log = LogSlice(self._entries, self._log.floor)
+        return Reading(log, tuple(self._damage), self._log.end, self._log.snapshot.size)
 
-
-@attrs.define(eq=False)
-class GapFiller:
-    """Puts a note in place of each unreadable entry, so that no position is missing.
-
-    Args:
-        agent_id: the chat's agent.
-        path: the file, for locations.
-        expected: the next position.
-        high: the last position to read.
-
-    Attributes:
-        entries: an entry for each position.
-        damage: the damage found.
-    """
-
-    agent_id: str
-    path: str
-    expected: int
-    high: int
-    entries: list[Entry] = attrs.field(factory=list[Entry], init=False)
-    damage: list[DamagedBytes] = attrs.field(factory=list[DamagedBytes], init=False)
-    _lost: list[DamagedBytes] = attrs.field(factory=list[DamagedBytes], init=False)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every position has its entry."""
-        return self.expected > self.high
-
-    def add(self, parsed: ParsedLine) -> None:
-        """Add the next line of the file."""
+    def _add(self, parsed: ParsedLine) -> None:
         if isinstance(parsed, DamagedBytes):
             self._lost.append(parsed)
             return
-        position = min(parsed.ref.position, self.high + 1)
-        if position > self.expected and not self._lost:
-            self._lost.append(_missing(position - self.expected, parsed.ref.start))
+        ref, previous, last = parsed.ref, self._expected - 1, self._log.last
+        if not previous < ref.position <= last:
+            # Lines below the part are skipped; within it, an entry out of order is damage.
+            if previous > self._low or ref.position > last:
+                reason = f"position {ref.position} follows {previous}"
+                self._lost.append(DamagedBytes(ref.start, ref.stop, reason))
+            return
+        position = min(ref.position, self._high + 1)
+        if position > self._expected and not self._lost:
+            self._lost.append(_missing(position - self._expected, ref.start))
         self._fill(position)
-        if position <= self.high:
-            self.entries.append(parsed.entry)
-            self.expected = position + 1
-
-    def finish(self) -> None:
-        """Fill the end: each position that is still missing belongs to a damaged line."""
-        self._fill(self.high + 1)
+        if position <= self._high:
+            self._entries.append(parsed.entry)
+            self._expected = position + 1
 
     def _fill(self, position: int) -> None:
-        self.damage += self._lost
-        for index, lost in enumerate(range(self.expected, position) if self._lost else ()):
+        """Put a note in place of each entry that is missing before a position."""
+        self._damage += self._lost
+        for index, lost in enumerate(range(self._expected, position) if self._lost else ()):
             cause = self._lost[min(index, len(self._lost) - 1)]
-            place = location(self.path, cause)
-            self.entries.append(corrupted_note(lost, self.agent_id, place, cause.reason))
-        self.expected = max(self.expected, position)
+            place = location(self._path, cause)
+            note = corrupted_note(lost, self._log.key.agent_id, place, cause.reason)
+            self._entries.append(note)
+        self._expected = max(self._expected, position)
         self._lost = []
-
-
-class SeenTwice:
-    """Whether two attempts in a row found the same.
-
-    Bytes that change while they are read, because a torn end is cut and written over, look like
-    damage once. Damage is believed when it is found twice.
-    """
-
-    def __init__(self) -> None:
-        self._before: object = None
-
-    def __call__(self, found: object) -> bool:
-        """Return whether the previous attempt found the same."""
-        before, self._before = self._before, found
-        return found == before
 
 
 def _missing(count: int, at: int) -> DamagedBytes:
@@ -358,12 +328,23 @@ class Problem:
     reason: str
 
 
-def find_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
+def find_problems(
+    root: Path, user_id: str | None, session_id: str | None, agent_id: str | None
+) -> Iterator[list[Problem]]:
+    """Yield the problems of each chat, then of what belongs to no chat. Changes nothing."""
+    for key in find_keys(root, user_id, session_id):
+        if agent_id in (None, key.agent_id):
+            yield _chat_problems(paths_of(root, key), key)
+    if user_id is None:
+        yield [Problem(None, path, reason) for path, reason in find_strays(root)]
+
+
+def _chat_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
     """Check a chat's files. Changes nothing and keeps no lock.
 
     Files that change while they are checked are checked again: only lasting damage is reported.
     """
-    seen_twice, found = SeenTwice(), list[Problem]()
+    found, before = list[Problem](), None
     for _ in range(_ATTEMPTS):
         try:
             found = [*_log_problems(paths, key), *_summary_problems(paths, key)]
@@ -371,8 +352,9 @@ def find_problems(paths: ChatPaths, key: ChatKey) -> list[Problem]:
             continue
         except INACCESSIBLE as error:
             return [Problem(key, paths.log, f"it cannot be read: {error}")]
-        if not found or seen_twice(found):
+        if not found or found == before:
             break
+        before = found
     return found
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 from typing import Final, TypeVar, cast
@@ -23,17 +24,9 @@ from agent_memory.storage._engine.handoff import result_of, run_uncancelled
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.file.appender import Appender
 from agent_memory.storage.file.chat_log import BLOCK
-from agent_memory.storage.file.directory import (
-    accessible,
-    every_key,
-    find_strays,
-    list_keys,
-    list_sessions,
-    list_users,
-    paths_of,
-    read_info,
-)
+from agent_memory.storage.file.directory import find_infos, find_keys, list_keys, paths_of
 from agent_memory.storage.file.disk import Durability, os_errors
+from agent_memory.storage.file.line_format import DamagedBytes
 from agent_memory.storage.file.lock import ChatLock
 from agent_memory.storage.file.reader import (
     DamageReport,
@@ -55,6 +48,7 @@ T = TypeVar("T")
 
 _WRITERS: Final = 8  # chats written at the same time; more threads were no faster when measured
 _READERS: Final = 4
+_LISTED: Final = 50  # chats: a few milliseconds of a worker thread
 
 
 class FileChatStorage(ChatStorage):
@@ -141,46 +135,39 @@ class FileChatStorage(ChatStorage):
                 "reading the chat", key, self._read_one, key, wanted, longest
             )
         except TooLongError:
-            return await self._stream(key, wanted)
+            return await self._read_long(key, wanted)
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
         return await self._writing("trimming the chat", key, self._trimmer.forget, keep)
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
-        async for user, session in self._sessions(user_id, session_id):
-            # An inaccessible session that was asked for by its name is an error.
-            find = list_keys if session_id else partial(accessible, list_keys)
-            listing = partial(self._infos, find)
-            for info in await self._reading("listing chats", None, listing, user, session):
-                if info.entries:
-                    yield info
+        infos = find_infos(self._root, user_id, session_id)
+        async for info in self._each("listing chats", infos):
+            if info.entries:
+                yield info
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         doing = "reading the session"
         logs = await self._reading(doing, None, self._read_short, user_id, session_id)
         return {
-            key: await self._stream(key, ReadRange()) if log is None else log
+            key: await self._read_long(key, ReadRange()) if log is None else log
             for key, log in logs.items()
         }
 
     async def _keys(self, user_id: str, session_id: str | None) -> list[ChatKey]:
         # Including unreadable files, which lists leave out: deleting them fails, and the caller
         # must learn that they are still there.
-        keys: list[ChatKey] = []
-        async for user, session in self._sessions(user_id, session_id):
-            keys += await self._reading(
-                "deleting chats", None, list_keys, self._root, user, session
-            )
-        return keys
+        keys = find_keys(self._root, user_id, session_id, strict=True)
+        return [key async for key in self._each("deleting chats", keys)]
 
     async def _purge(self, older_than: timedelta) -> int:
         before = time.time() - older_than.total_seconds()
-        dead = await self._reading("purging", None, self._dead)
-        purged = [
-            await self._writing("purging the chat", key, self._trimmer.purge, before)
-            for key in dead
-        ]
-        return sum(purged)
+        purged = 0
+        async for info in self._each("purging", find_infos(self._root)):
+            if not info.entries:
+                doing = "purging the chat"
+                purged += await self._writing(doing, info.key, self._trimmer.purge, before)
+        return purged
 
     async def _close(self) -> None:
         closed = Future[None]()
@@ -228,26 +215,22 @@ class FileChatStorage(ChatStorage):
         if agent_id is not None:
             check_id(agent_id, "agent_id")
         await self._ready()
-        async for user, session in self._sessions(user_id, session_id):
-            keys = await self._reading(
-                "verifying", None, accessible, list_keys, self._root, user, session
-            )
-            for key in keys:
-                if agent_id in (None, key.agent_id):
-                    paths = paths_of(self._root, key)
-                    for problem in await self._reading(
-                        "verifying", key, find_problems, paths, key
-                    ):
-                        yield problem
-        if user_id is None:
-            for path, reason in await self._reading("verifying", None, find_strays, self._root):
-                yield Problem(None, path, reason)
+        chats = find_problems(self._root, user_id, session_id, agent_id)
+        async for problems in self._each("verifying", chats, at_once=1):
+            for problem in problems:
+                yield problem
 
     # ------------------------------------------------------------- in worker threads and back
 
-    def _read_one(self, key: ChatKey, wanted: ReadRange, longest: int | None) -> LogSlice:
+    def _read_one(
+        self,
+        key: ChatKey,
+        wanted: ReadRange,
+        longest: int | None = None,
+        suspected: tuple[DamagedBytes, ...] = (),
+    ) -> LogSlice:
         paths = paths_of(self._root, key)
-        reading = read_log(paths.log, key, wanted, longest)
+        reading = read_log(paths.log, key, wanted, longest, suspected)
         self._damage.report(paths.log, reading)
         return reading.log
 
@@ -261,49 +244,35 @@ class FileChatStorage(ChatStorage):
                 logs[key] = None
         return logs
 
-    async def _stream(self, key: ChatKey, wanted: ReadRange) -> LogSlice:
-        if find_spec("aiofiles") is None:  # the extra is not installed; a thread reads it all
-            return await self._reading("reading the chat", key, self._read_one, key, wanted, None)
-        path = paths_of(self._root, key).log
-        try:
-            with os_errors(key, "reading the chat"):
-                reading = await run_uncancelled(stream_log(path, key, wanted, self._readers))
-        except RuntimeError:  # from the executor: it was shut down
-            self._check_not_closed()
-            raise
-        await self._reading("reading the chat", key, self._damage.report, path, reading)
-        return reading.log
-
-    def _infos(
-        self, find: Callable[[Path, str, str], list[ChatKey]], user_id: str, session_id: str
-    ) -> list[ChatInfo]:
-        keys = find(self._root, user_id, session_id)
-        infos = [read_info(paths_of(self._root, key), key) for key in keys]
-        return [info for info in infos if info is not None]
-
-    def _dead(self) -> list[ChatKey]:
-        infos = (read_info(paths_of(self._root, key), key) for key in every_key(self._root))
-        return [info.key for info in infos if info is not None and not info.entries]
+    async def _read_long(self, key: ChatKey, wanted: ReadRange) -> LogSlice:
+        doing, reading = "reading the chat", None
+        if find_spec("aiofiles") is not None:
+            path = paths_of(self._root, key).log
+            try:
+                with os_errors(key, doing):
+                    reading = await run_uncancelled(stream_log(path, key, wanted, self._readers))
+            except RuntimeError:  # from the executor: it was shut down
+                self._check_not_closed()
+                raise
+            if reading is not None and not reading.damage:
+                await self._reading(doing, key, self._damage.report, path, reading)
+                return reading.log
+        # In one step of a thread: the extra is not installed, or the file changed, or is damaged.
+        suspected = () if reading is None else reading.damage
+        return await self._reading(doing, key, self._read_one, key, wanted, None, suspected)
 
     def _shut_down(self, closed: Future[None]) -> None:
         self._queue.close().result()
         self._readers.shutdown(wait=True)
         closed.set_result(None)
 
-    async def _sessions(
-        self, user_id: str | None, session_id: str | None
-    ) -> AsyncIterator[tuple[str, str]]:
-        if user_id is None:
-            users = await self._reading("listing chats", None, list_users, self._root)
-        else:
-            users = [user_id]
-        find = partial(accessible, list_sessions) if user_id is None else list_sessions
-        for user in users:
-            sessions = [session_id] if session_id is not None else []
-            if session_id is None:
-                sessions = await self._reading("listing chats", None, find, self._root, user)
-            for session in sessions:
-                yield user, session
+    async def _each(
+        self, doing: str, items: Iterator[T], at_once: int = _LISTED
+    ) -> AsyncIterator[T]:
+        """Yield what an iterator finds in worker threads, some at a time."""
+        while found := await self._reading(doing, None, _next, items, at_once):
+            for item in found:
+                yield item
 
     async def _reading(
         self, doing: str, key: ChatKey | None, function: Callable[..., T], *args: object
@@ -321,6 +290,10 @@ class FileChatStorage(ChatStorage):
         work = partial(function, paths_of(self._root, key), key, *args)
         with os_errors(key, doing):
             return await self._queue.call(work, key)
+
+
+def _next(items: Iterator[T], count: int) -> list[T]:
+    return list(islice(items, count))
 
 
 def _checked_directory(directory: object) -> Path:

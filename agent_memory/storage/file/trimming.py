@@ -16,6 +16,7 @@ from agent_memory.storage.file.chat_log import (
     BLOCK,
     ChatLog,
     FileSnapshot,
+    lines,
 )
 from agent_memory.storage.file.directory import ChatPaths
 from agent_memory.storage.file.disk import (
@@ -25,7 +26,13 @@ from agent_memory.storage.file.disk import (
     sync_file,
     write_all,
 )
-from agent_memory.storage.file.line_format import EntryRef, FileHeader, StoredEntry, encode_header
+from agent_memory.storage.file.line_format import (
+    EntryRef,
+    FileHeader,
+    StoredEntry,
+    encode_header,
+    parse_line,
+)
 from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
 
 
@@ -137,11 +144,15 @@ def _what_stays(log: ChatLog, cut: _Cut) -> Iterator[bytes]:
 def _cut(log: ChatLog, keep: int) -> _Cut:
     """Find where to cut: before the `keep`-th newest message, notes not counted."""
     newest: deque[EntryRef] = deque(maxlen=keep)
-    messages = 0
-    for parsed in log.entries_after(log.floor):
-        if isinstance(parsed, StoredEntry) and isinstance(parsed.entry, ConversationMessage):
-            messages += 1
-            newest.append(parsed.ref)
+    messages, previous = 0, log.floor
+    for at, line in lines(log.snapshot, log.start, log.end):
+        parsed = parse_line(line, at, log.key.agent_id)
+        # As for a reader, an entry out of order is damage.
+        if isinstance(parsed, StoredEntry) and previous < parsed.ref.position <= log.last:
+            previous = parsed.ref.position
+            if isinstance(parsed.entry, ConversationMessage):
+                messages += 1
+                newest.append(parsed.ref)
     if keep == 0:
         return _Cut(log.last, log.end, messages)
     if messages < keep:

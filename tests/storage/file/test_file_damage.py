@@ -261,6 +261,15 @@ async def test_c25_300_nul_bytes_in_the_middle_cost_nothing(log):
     assert problem.reason == "300 NUL bytes"
 
 
+async def test_a_trim_counts_a_repeated_line_once(log):
+    """What readers report as damage is no message to keep."""
+    header, one, two, three, four = raw_lines(log)
+    log.write_bytes(header + one + two + three + two + four)
+    async with FileChatStorage(log.parents[2]) as storage:
+        assert await storage.trim_chat(*IDS, 2) == 2
+    assert [m.position for m in await fetched(log.parents[2])] == [3, 4]
+
+
 async def test_content_that_looks_like_a_record_is_never_taken_for_one(tmp_path):
     """Not even from a line that is damaged."""
     await saved(tmp_path, users(1))
