@@ -7,7 +7,7 @@ from typing import Final, Unpack
 
 from agent_memory.conversation.branching import fork
 from agent_memory.conversation.context_size import inherited
-from agent_memory.conversation.run import ConversationRun, RunLog
+from agent_memory.conversation.run import ConversationRun
 from agent_memory.conversation.run_notes import (
     ThreadCounts,
     counts_since_note,
@@ -159,22 +159,16 @@ class ConversationManager:
         record = records[-1] if records else None
         if self._compactor is not None and record is not None:
             self._wait_after(attempts, record)
-        counts = _counts(view, recent)
         return ConversationRun(
             OpenRun(run_id, _start_of(view, run_id)),
             buffer,
-            RunLog(
-                self._storage,
-                self._loader,
-                buffer,
-                counts,
-                shared=self._options.shared is not False,
-            ),
             inherited(self._counter, view, recent, records),
+            storage=self._storage,
             loader=self._loader,
             compactor=self._compactor,
+            options=self._options,
+            counts=_counts(view, recent),
             record_id=None if record is None else record.id,
-            strict=self._options.on_summarizer_error == "raise",
         )
 
     async def _load(self, buffer: Buffer) -> LogSlice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import ContextVar
 from itertools import takewhile
 from types import TracebackType
@@ -23,6 +23,7 @@ from agent_memory.summarizing.compaction import OpenRun
 from agent_memory.summarizing.compactor import Compactor, stored_but
 from agent_memory.summarizing.draft import RunContext
 from agent_memory.summarizing.loader import ViewLoader
+from agent_memory.summarizing.options import SummarizingOptions
 from agent_memory.summarizing.view import ChatView
 
 _log = logging.getLogger(__name__)
@@ -30,101 +31,6 @@ _log = logging.getLogger(__name__)
 # The run and the version of its context that were last shown to this task: tasks may share a
 # run, and one may have it summarized while another one's request is under way.
 _shown: Final[ContextVar[tuple[str, int] | None]] = ContextVar("agent_memory_shown", default=None)
-
-MakeNote = Callable[[int, ThreadCounts | None], Note | None]
-"""Makes the note of a run, given its place and the thread's counts up to it."""
-
-
-class RunLog:
-    """What a run has still to store, and the view of what is stored.
-
-    Args:
-        storage: the store.
-        loader: keeps the view up to date.
-        buffer: holds the view, which is loaded.
-        counts: of the thread up to the view's end; None if they are not known.
-        shared: whether other writers' entries are looked for before the view is shown.
-
-    Attributes:
-        pending: what is not stored yet.
-    """
-
-    def __init__(
-        self,
-        storage: ChatStorage,
-        loader: ViewLoader,
-        buffer: Buffer,
-        counts: ThreadCounts | None,
-        *,
-        shared: bool,
-    ) -> None:
-        self._storage = storage
-        self._loader = loader
-        self._buffer = buffer
-        self._counts = counts
-        self._counted = 0 if buffer.view is None else buffer.view.last
-        self._generation = buffer.generation
-        self._shared = shared
-        self._notes: list[Note] = []
-        self._lock = asyncio.Lock()
-        self.pending: list[ConversationMessage] = []
-
-    async def view(self, *, check: bool) -> ChatView:
-        """Return the view of everything that is stored.
-
-        Args:
-            check: look for what other writers have stored, where there may be any.
-        """
-        return await self._loader.current(self._buffer, check=check and self._shared)
-
-    async def store(self, make_note: MakeNote | None = None) -> None:
-        """Store in one step what is pending, and a note behind it if one is made.
-
-        What comes while this goes on stays pending. When it fails, everything stays pending.
-
-        Raises:
-            StorageError: it could not be stored; calling again is safe.
-        """
-        async with self._lock:  # in the order in which it was added, whichever task stores
-            if make_note is not None:
-                self._append_note(make_note)
-            entries: list[Entry] = [*self.pending, *self._notes]
-            if not entries:
-                return
-            key = self._buffer.key
-            try:
-                stored = await self._storage.append(
-                    key.user_id, key.session_id, key.agent_id, entries
-                )
-            except BaseException:
-                self._buffer.mark_stale()  # it may be stored all the same
-                raise
-            ids = {entry.id for entry in entries}
-            self.pending = [message for message in self.pending if message.id not in ids]
-            self._notes.clear()
-            self._buffer.saved(stored)
-            self._count_new()
-
-    def _append_note(self, make_note: MakeNote) -> None:
-        self._count_new()
-        view = self._buffer.view
-        counts = None if self._counts is None else self._counts.plus(self.pending)
-        last = 0 if view is None else view.last
-        note = make_note(last + len(self.pending) + len(self._notes) + 1, counts)
-        if note is not None:
-            self._notes.append(note)
-
-    def _count_new(self) -> None:
-        """Count what has come to the view, ours and others'."""
-        view = self._buffer.view
-        if self._counts is None or view is None:
-            return
-        if self._buffer.generation != self._generation or view.covered_through > self._counted:
-            self._counts = None  # it was loaded again, without what lies between
-            return
-        new = list(takewhile(lambda m: (m.position or 0) > self._counted, reversed(view.tail)))
-        self._counts = self._counts.plus(reversed(new))
-        self._counted = view.last
 
 
 class ConversationRun:
@@ -140,29 +46,33 @@ class ConversationRun:
         self,
         run: OpenRun,
         buffer: Buffer,
-        log: RunLog,
         context: ContextSize,
         *,
+        storage: ChatStorage,
         loader: ViewLoader,
         compactor: Compactor | None,
+        options: SummarizingOptions,
+        counts: ThreadCounts | None,
         record_id: str | None,
-        strict: bool,
     ) -> None:
         self._run = run
         self._buffer = buffer
-        self._log = log
         self._context = context
+        self._storage = storage
         self._loader = loader
         self._compactor = compactor
+        self._options = options
+        self._counts = counts  # of the thread up to `_counted`; None if they are not known
         self._record_id = record_id
-        self._strict = strict
+        self._pending: list[ConversationMessage] = []
+        self._notes: list[Note] = []
         self._added: dict[str, ConversationMessage] = {}
         self._usage = self._unnoted = Usage()
         self._noted_tokens: int = context.tokens
-        self._asking = asyncio.Lock()
+        self._storing, self._asking = asyncio.Lock(), asyncio.Lock()
         view = buffer.view or ChatView()
         self._counted = view.last
-        self._counted_version = view.floor, buffer.generation
+        self._version = view.floor, buffer.generation
         self._loaded = {message.id for message in (*view.head, *view.tail)}
 
     def __repr__(self) -> str:
@@ -195,7 +105,7 @@ class ConversationRun:
     @property
     def pending(self) -> tuple[ConversationMessage, ...]:
         """What has been added and is not stored yet."""
-        return tuple(self._log.pending)
+        return tuple(self._pending)
 
     # ----------------------------------------------------------------------------- producing
 
@@ -222,7 +132,7 @@ class ConversationRun:
             if own is not None:
                 added[own.id] = own
         self._added |= added
-        self._log.pending += added.values()
+        self._pending += added.values()
         new = [message for message in added.values() if message.id not in self._loaded]
         self._context.add(new, measured=measured)
 
@@ -254,9 +164,9 @@ class ConversationRun:
         Raises:
             InvalidRequestError: it is stored, or was never added.
         """
-        for message in self._log.pending:
+        for message in self._pending:
             if message.id == message_id:
-                self._log.pending.remove(message)
+                self._pending.remove(message)
                 del self._added[message_id]
                 if message_id not in self._loaded:
                     self._context.remove(message)
@@ -301,17 +211,21 @@ class ConversationRun:
             StorageError: the pending messages could not be stored, or the log not be read.
             SummarizerError: with ``on_summarizer_error="raise"``, after they are stored.
         """
-        await self._log.store()
+        await self._store()
         async with self._asking:
-            self._count_others(await self._log.view(check=True))
+            self._look_at(await self._view(check=self._options.shared is not False))
             failure = await self._summarize()
-            if failure is not None and self._strict:
+            if failure is not None and self._options.on_summarizer_error == "raise":
                 raise stored_but(failure) from failure
-            view = await self._log.view(check=False)
-            self._counted_version = self._counted_version[0], self._buffer.generation
-            self._count_others(view)
+            view = await self._view(check=False)
+            # What a summary of others' replaced is still counted; see `_take_over`.
+            self._version = self._version[0], self._buffer.generation
+            self._look_at(view)
             _shown.set((self.id, self._context.version))
             return view.newest(None)
+
+    async def _view(self, *, check: bool) -> ChatView:
+        return await self._loader.current(self._buffer, check=check)
 
     async def _summarize(self) -> Exception | None:
         """Have the older part of the view summarized if it is time; return what failed."""
@@ -333,7 +247,7 @@ class ConversationRun:
             return
         self._record_id = installed
         self._buffer.reset()
-        view = await self._loader.current(self._buffer, check=False)
+        view = await self._view(check=False)
         record = await self._loader.newest_record(self.key)
         if record is not None and record.id == view.record_id:
             self._context.summarize(record)
@@ -343,19 +257,26 @@ class ConversationRun:
         self._context.summarize(record)
         return self._context.tokens
 
-    def _count_others(self, view: ChatView) -> None:
-        """Count what others did to the thread."""
-        version = view.floor, self._buffer.generation
-        if version != self._counted_version:  # something was removed, or retracted
+    def _look_at(self, view: ChatView) -> None:
+        """Count what has come to the view; all of it, if something was removed or retracted."""
+        if not self._count(view):
             shown = (*view.head, *view.summary, *view.tail)
-            self._context.start_over([*shown, *self._log.pending])
-            self._counted_version, self._counted = version, view.last
-        for message in reversed(view.tail):
-            if (message.position or 0) <= self._counted:
-                break
-            if message.id not in self._added:
-                self._context.add([message])
+            self._context.start_over([*shown, *self._pending])
+            self._counts, self._counted = None, view.last
+            self._version = view.floor, self._buffer.generation
+
+    def _count(self, view: ChatView) -> bool:
+        """Count what has come to the view, ours and others'; False if it was loaded again."""
+        if (view.floor, self._buffer.generation) != self._version:
+            return False
+        new = list(takewhile(lambda m: (m.position or 0) > self._counted, reversed(view.tail)))
+        if view.covered_through > self._counted:
+            self._counts = None  # others' messages are covered that were never seen here
+        if self._counts is not None:
+            self._counts = self._counts.plus(reversed(new))
+        self._context.add([message for message in new if message.id not in self._added])
         self._counted = view.last
+        return True
 
     # -------------------------------------------------------------------------------- saving
 
@@ -365,25 +286,55 @@ class ConversationRun:
         Raises:
             StorageError: it could not be stored; calling again is safe.
         """
-        await self._log.store(self._make_note)
+        await self._store(with_note=True)
         if self._compactor is not None:
             await self._compactor.write_unsaved(self._buffer)
 
-    def _make_note(self, position: int, counts: ThreadCounts | None) -> Note | None:
-        tokens, unnoted = self.context_tokens, self._unnoted
-        if not self._log.pending and unnoted == Usage() and tokens == self._noted_tokens:
-            return None
-        self._noted_tokens, self._unnoted = tokens, Usage()
+    async def _store(self, *, with_note: bool = False) -> None:
+        """Store in one step what is pending, and a note behind it if there is something to note.
+
+        What comes while this goes on stays pending. When it fails, everything stays pending.
+        """
+        async with self._storing:  # in the order in which it was added, whichever task stores
+            if with_note:
+                self._append_note()
+            entries: list[Entry] = [*self._pending, *self._notes]
+            if not entries:
+                return
+            key = self.key
+            try:
+                stored = await self._storage.append(
+                    key.user_id, key.session_id, key.agent_id, entries
+                )
+            except BaseException:
+                self._buffer.mark_stale()  # it may be stored all the same
+                raise
+            ids = {entry.id for entry in entries}
+            self._pending = [message for message in self._pending if message.id not in ids]
+            self._notes.clear()
+            self._buffer.saved(stored)
+            if self._buffer.view is not None:
+                self._count(self._buffer.view)
+
+    def _append_note(self) -> None:
         view = self._buffer.view
-        return RunNote(
+        if view is None or not self._count(view):
+            self._counts = None  # it was loaded again, without what lies between
+        tokens, unnoted = self.context_tokens, self._unnoted
+        if not self._pending and unnoted == Usage() and tokens == self._noted_tokens:
+            return
+        self._noted_tokens, self._unnoted = tokens, Usage()
+        last = 0 if view is None else view.last
+        note = RunNote(
             run_id=self.id,
             usage=unnoted,
             context_tokens=tokens,
             record_id=None if view is None else view.record_id,
             floor=0 if view is None else view.floor,
-            counts=counts,
-            position=position,
-        ).to_note()
+            counts=None if self._counts is None else self._counts.plus(self._pending),
+            position=last + len(self._pending) + len(self._notes) + 1,
+        )
+        self._notes.append(note.to_note())
 
     async def __aenter__(self) -> Self:
         return self
