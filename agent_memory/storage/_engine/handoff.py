@@ -10,7 +10,7 @@ the log or never will be. ``asyncio.shield`` alone does not do that: the cancell
 while the work goes on, and where it catches the cancellation to wait, a second one interrupts it.
 """
 
-# answer_all gives the outcomes of many hand-offs at once: the two are one mechanism.
+# Giving the outcomes of many hand-offs at once is one mechanism with giving that of one.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from agent_memory.errors import StorageError, StorageUnavailableError
@@ -50,13 +49,11 @@ class Handoff(Generic[T]):
         "_loop",
         "_result",
         "_waiter",
-        "_waker",
         "work",
     )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waker = waker_of(self._loop)
         self._waiter: asyncio.Future[None] | None = None
         self._answered = False
         self._arrived = False  # the loop's thread alone reads and writes it
@@ -72,19 +69,27 @@ class Handoff(Generic[T]):
     def set_result(self, result: T) -> None:
         """Give the outcome."""
         self._result = result
-        self._answered = True
-        self._waker.put(self._loop, [self._arrive])
+        _wake_waiters([self])
 
     def set_exception(self, error: BaseException) -> None:
         """Give the failure that :meth:`wait` raises."""
         self._error = error
-        self._answered = True
-        self._waker.put(self._loop, [self._arrive])
+        _wake_waiters([self])
+
+    def take_outcome(self, ended: asyncio.Task[T] | concurrent.futures.Future[T]) -> None:
+        """Give the outcome of work that has ended: its result, error or cancellation."""
+        try:
+            result = ended.result()
+        except BaseException as error:  # noqa: BLE001 - the waiter raises it
+            self.set_exception(error)
+        else:
+            self.set_result(result)
 
     async def wait(self) -> T:
-        """Wait for the outcome, as :func:`run_uncancelled` does.
+        """Wait for the outcome.
 
-        A cancellation is raised when the work has ended: a thread cannot be called back.
+        A cancellation is remembered and raised when the work has ended: a thread cannot be called
+        back. It hides an error of the work.
         """
         cancellation: asyncio.CancelledError | None = None
         while not self._arrived:
@@ -93,14 +98,14 @@ class Handoff(Generic[T]):
                 await self._waiter
             except asyncio.CancelledError as error:
                 cancellation = error
-        if cancellation is not None:
-            raise cancellation
-        if self._error is not None:
-            try:
+        try:
+            if cancellation is not None:
+                raise cancellation
+            if self._error is not None:
                 raise self._error
-            finally:
-                # Its traceback refers to this frame, and the frame, through self, to it.
-                self._error = None
+        finally:
+            # Its traceback refers to this frame, and the frame, through self, to it.
+            self._error = None
         return cast("T", self._result)
 
     def _arrive(self) -> None:
@@ -114,19 +119,29 @@ def answer_all(answers: Iterable[tuple[Handoff[T], T | Exception]]) -> None:
 
     An outcome that is an exception is raised by the :meth:`Handoff.wait` that it answers.
     """
-    waking: dict[asyncio.AbstractEventLoop, tuple[LoopWaker, list[Callable[[], Any]]]] = {}
+    handoffs: list[Handoff[T]] = []
     for handoff, outcome in answers:
         if isinstance(outcome, Exception):
             handoff._error = outcome
         else:
             handoff._result = outcome
+        handoffs.append(handoff)
+    _wake_waiters(handoffs)
+
+
+def _wake_waiters(handoffs: Iterable[Handoff[Any]]) -> None:
+    here = asyncio._get_running_loop()  # get_running_loop() raises in a thread without one
+    elsewhere: dict[asyncio.AbstractEventLoop, list[Callable[[], Any]]] = {}
+    for handoff in handoffs:
+        if handoff._loop is here:
+            # From within the loop no system call is needed to wake it. (Only the handler of a
+            # signal runs in its thread while the loop sleeps, and no handler gives an outcome.)
+            handoff._arrive()
+        else:
+            elsewhere.setdefault(handoff._loop, []).append(handoff._arrive)
         handoff._answered = True
-        loop = handoff._loop
-        if loop not in waking:
-            waking[loop] = handoff._waker, []
-        waking[loop][1].append(handoff._arrive)
-    for loop, (waker, arrivals) in waking.items():
-        waker.put(loop, arrivals)
+    for loop, arrivals in elsewhere.items():
+        waker_of(loop).put(loop, arrivals)
 
 
 def own_copy(error: BaseException) -> BaseException:
@@ -176,8 +191,9 @@ async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:
     nothing is in flight once this has left. The work itself must be bounded in time.
     """
     task = asyncio.ensure_future(work)
-    await _outlast(task.done, lambda wake: task.add_done_callback(lambda _task: wake()), task)
-    return task.result()
+    outcome: Handoff[T] = Handoff()
+    task.add_done_callback(outcome.take_outcome)
+    return await outcome.wait()
 
 
 async def result_of(future: concurrent.futures.Future[T]) -> T:
@@ -187,14 +203,9 @@ async def result_of(future: concurrent.futures.Future[T]) -> T:
     task when it ends, also those inside :func:`run_uncancelled`, and a thread cannot be called
     back.
     """
-    loop = asyncio.get_running_loop()
-    waker = waker_of(loop)
-
-    def subscribe(wake: Callable[[], None]) -> None:
-        future.add_done_callback(lambda _future: waker.put(loop, [wake]))
-
-    await _outlast(future.done, subscribe, future)
-    return future.result()
+    outcome: Handoff[T] = Handoff()
+    future.add_done_callback(outcome.take_outcome)
+    return await outcome.wait()
 
 
 async def decode(function: Callable[[], T], count: int) -> T:
@@ -203,31 +214,6 @@ async def decode(function: Callable[[], T], count: int) -> T:
     The loop that it would hold up is the caller's, and serves others too.
     """
     return function() if count <= _DECODED_AT_ONCE else await asyncio.to_thread(function)
-
-
-async def _outlast(
-    done: Callable[[], bool],
-    subscribe: Callable[[Callable[[], None]], None],
-    outcome: asyncio.Task[Any] | concurrent.futures.Future[Any],
-) -> None:
-    loop = asyncio.get_running_loop()
-    cancellation: asyncio.CancelledError | None = None
-    while not done():
-        waiter: asyncio.Future[None] = loop.create_future()
-        subscribe(partial(_wake, waiter))
-        try:
-            await waiter
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if cancellation is not None:
-        if not outcome.cancelled():
-            outcome.exception()  # otherwise asyncio reports it as never retrieved
-        raise cancellation
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 class LoopWaker:

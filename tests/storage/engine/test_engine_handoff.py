@@ -30,6 +30,30 @@ async def test_an_outcome_may_come_before_or_after_the_wait():
     assert await waiting == 2
 
 
+async def test_a_system_call_wakes_another_loop_and_none_its_own(monkeypatch):
+    """A loop that sleeps has to be woken; one that gives the outcome itself is awake."""
+    loop, crossed = asyncio.get_running_loop(), []
+    real = loop.call_soon_threadsafe
+
+    def crossing(*arguments):
+        crossed.append(threading.current_thread())
+        return real(*arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", crossing)
+    own, others = [Handoff(), Handoff()], [Handoff(), Handoff()]
+    waiting = [asyncio.ensure_future(reply.wait()) for reply in own]
+    await asyncio.sleep(0)
+    own[0].set_result(0)
+    answer_all([(own[1], 1)])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [task.done() for task in waiting] == [True, True]
+    assert crossed == []
+    in_thread(answer_all, [(reply, 2) for reply in others])
+    assert len(crossed) == 1
+    assert [await reply.wait() for reply in others] == [2, 2]
+
+
 async def test_a_failure_is_raised_and_holds_nothing():
     """The error is the thread's own, and does not live on in a cycle."""
 
