@@ -89,7 +89,7 @@ class ChatImport:
         self._walk: AsyncGenerator[LogSlice] | None = pages(target, key)
         self._following: deque[Entry] = deque()
         self._last = 0
-        self._floor = 0
+        self._floor: int | None = None  # of the target, once something of it was read
         # Whether each entry so far has the position in the target that it has in the source.
         self._is_in_place = True
         # The source of a conversation that is not the one that the chat holds.

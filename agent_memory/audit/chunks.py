@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -15,7 +15,7 @@ from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import PAGE, PAGE_BYTES
 from agent_memory.errors import InvalidRequestError
 from agent_memory.log import Entry, SummaryRecord
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ChatKey
 
 BY_PLACE: Final = "imported-"
 """Prefix of ids made for messages without one; the rest is the place in the conversation."""
@@ -82,50 +82,46 @@ class ExportPiece:
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
-@attrs.frozen
-class Line:
-    """A line that is not blank.
+class Line(NamedTuple):
+    """A line of a file that is not blank.
 
     Args:
+        source: what `number` counts, such as ``"chats.jsonl, line"``.
         number: from 1, blank lines counted.
         text: without line end and white space around.
-        start: the byte it begins at.
         end: the byte after its line end.
     """
 
+    source: str
     number: int
     text: bytes
-    start: int
     end: int
 
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return f"{self.source} {self.number}"
 
-class LineReader:
-    """Iterates over the lines of a file; blank ones are passed over."""
+    def holding(self, key: ChatKey, entry: Entry) -> SourceEntry:
+        """Return the entry that this line holds."""
+        return SourceEntry(key, entry, self.source, self.number, len(self.text), self.end)
 
-    def __init__(self, path: Path) -> None:
-        # Bytes, because text mode would also end lines at a lone carriage return.
-        self._file: BinaryIO = path.open("rb")
-        self._at = 0
-        self.number = 0
 
-    def __enter__(self) -> Self:
-        return self
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a file; blank ones are passed over.
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[Line]:
-        return self
-
-    def __next__(self) -> Line:
-        for line in self._file:
-            self.number += 1
-            start, self._at = self._at, self._at + len(line)
+    Raises:
+        OSError: the file cannot be read.
+    """
+    source, end = f"{path}, line", 0
+    # Bytes, because text mode would also end lines at a lone carriage return.
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            end += len(line)
             text = line.removeprefix(_BYTE_ORDER_MARK).strip()
             # Blank lines are legal in JSON Lines, but they count: editors show the same numbers.
             if text:
-                return Line(self.number, text, start, self._at)
-        raise StopIteration
+                yield Line(source, number, text, end)
 
 
 # Most kinds that are counted apart: a file may have a new one on each line.
@@ -150,46 +146,38 @@ class Tally:
         self.left_out[kind if known else "anything else"] += count
 
 
-class SourceMessage(NamedTuple):
-    """A message of a source.
+class SourceEntry(NamedTuple):
+    """A message or note of a source.
 
     Args:
         key: its chat.
-        message: the message.
+        entry: the message or note.
         source: what `number` counts, such as ``"chats.jsonl, line"``.
-        number: where the message is in the source.
+        number: where it is in the source.
         size: about how many bytes it takes.
         done: how far the source has been read by then, in bytes.
     """
 
     key: ChatKey
-    message: ConversationMessage
+    entry: Entry
     source: str
     number: int
     size: int = 0
     done: int = 0
 
 
-class JsonRecord(NamedTuple):
-    """A line of a JSON Lines file, parsed.
+class ChatEnd(NamedTuple):
+    """The end of a chat in a source that holds summaries.
 
     Args:
-        source: what `number` counts, such as ``"chats.jsonl, line"``.
-        number: of the line, from 1.
-        plain: what it holds.
-        size: its length in bytes.
-        end: the byte after its line end.
+        key: which chat.
+        summaries: its records, oldest first.
+        done: how far the source has been read by then, in bytes.
     """
 
-    source: str
-    number: int
-    plain: Any
-    size: int
-    end: int
-
-    def holding(self, key: ChatKey, message: ConversationMessage) -> SourceMessage:
-        """Return the message that this line holds."""
-        return SourceMessage(key, message, self.source, self.number, self.size, self.end)
+    key: ChatKey
+    summaries: Sequence[SummaryRecord]
+    done: int
 
 
 def parsed(text: bytes) -> Any:
@@ -205,9 +193,9 @@ def parsed(text: bytes) -> Any:
 
 
 def read_records(
-    path: Path, read: Callable[[JsonRecord], Iterable[SourceMessage | Finding]]
-) -> Iterator[SourceMessage | Finding]:
-    """Yield what a format's reader makes of each line of a JSON Lines file.
+    path: Path, read: Callable[[Line, Any], Iterable[SourceEntry | Finding]]
+) -> Iterator[SourceEntry | Finding]:
+    """Yield what a format's reader makes of each line of a JSON Lines file and its value.
 
     A line that is not JSON, or that the reader refuses with InvalidRequestError, is a finding
     with file and line; the lines after it are read.
@@ -215,42 +203,42 @@ def read_records(
     Raises:
         OSError: the file cannot be read.
     """
-    source = f"{path}, line"
-    with LineReader(path) as reader:
-        for line in reader:
-            try:
-                plain = parsed(line.text)
-                yield from read(JsonRecord(source, line.number, plain, len(line.text), line.end))
-            except InvalidRequestError as error:
-                yield Finding(f"{source} {line.number}", str(error))
+    for line in read_lines(path):
+        try:
+            yield from read(line, parsed(line.text))
+        except InvalidRequestError as error:
+            yield Finding(line.place, str(error))
 
 
-def in_chunks(items: Iterator[SourceMessage | Finding]) -> Iterator[Chunk | Finding]:
-    """Group messages by chat into chunks of one save each, in bounded memory.
+def in_chunks(items: Iterator[SourceEntry | ChatEnd | Finding]) -> Iterator[Chunk | Finding]:
+    """Group entries by chat into chunks of one save each, in bounded memory.
 
     Chats may be interleaved. What precedes a bad record is yielded before it.
     """
-    held: dict[tuple[ChatKey, str], list[SourceMessage]] = {}
+    held: dict[tuple[ChatKey, str], list[SourceEntry]] = {}
     count = size = 0
 
     def flush() -> Iterator[Chunk]:
+        nonlocal count, size
         for (key, source), group in held.items():
-            messages = [item.message for item in group]
+            entries = [item.entry for item in group]
             numbers = [item.number for item in group]
-            yield Chunk(key, messages, numbers, source, (), group[-1].done)
+            yield Chunk(key, entries, numbers, source, (), group[-1].done)
         held.clear()
+        count = size = 0
 
     for item in items:
-        if isinstance(item, Finding):
+        if not isinstance(item, SourceEntry):
             yield from flush()
-            count = size = 0
-            yield item
+            if isinstance(item, Finding):
+                yield item
+            elif item.summaries:
+                yield Chunk(item.key, (), summaries=item.summaries, done=item.done)
             continue
         held.setdefault((item.key, item.source), []).append(item)
         count, size = count + 1, size + item.size
         if count >= PAGE or size > PAGE_BYTES:
             yield from flush()
-            count = size = 0
     yield from flush()
 
 

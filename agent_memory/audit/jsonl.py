@@ -20,10 +20,18 @@ from typing import Any, Final, cast
 import attrs
 
 from agent_memory.audit.chat_copy import records_of
-from agent_memory.audit.chunks import Chunk, ExportPiece, Line, LineReader
+from agent_memory.audit.chunks import (
+    ChatEnd,
+    Chunk,
+    ExportPiece,
+    Line,
+    SourceEntry,
+    in_chunks,
+    read_lines,
+)
 from agent_memory.audit.escaping import safe_json
 from agent_memory.audit.findings import Finding
-from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole, LogItem, log_of
+from agent_memory.audit.log_pages import Hole, LogItem, log_of
 from agent_memory.audit.selection import WHOLE, Selection
 from agent_memory.content import freeze
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
@@ -191,99 +199,59 @@ def read_jsonl(path: Path) -> Iterator[Chunk | Finding]:
     Raises:
         OSError: it cannot be read.
     """
-    with LineReader(path) as reader:
-        yield from _Assembler(f"{path}, line").chunks(reader)
+    return in_chunks(_items(path))
 
 
-class _Assembler:
-    """Groups the lines of one chat into chunks of one save each."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._key: ChatKey | None = None
-        self._entries: list[Entry] = []
-        self._places: list[int] = []
-        self._size = 0
-        self._next: int | None = None
-
-    def chunks(self, lines: Iterator[Line]) -> Iterator[Chunk | Finding]:
-        done = 0
-        for line in lines:
-            done = line.end
-            try:
-                fields = parse(line.text, location="this line")
-                if fields.get("export") == FORMAT:
-                    if chosen := selected_in(fields):
-                        raise InvalidRequestError(f"{_PART} ({chosen})")
-                    continue
-                key, position = _key_and_position(fields)
-                entry = None if "ends" in fields else _entry(fields, position, key)
-            except (AgentMemoryError, KeyError, TypeError, ValueError) as error:
-                yield from self._flush(line.start)
-                self._next = None  # the bad line may be the expected one: report no gap
-                yield Finding(f"{self._source} {line.number}", _reason(error))
+def _items(path: Path) -> Iterator[SourceEntry | ChatEnd | Finding]:
+    chat: ChatKey | None = None
+    # The position of the chat's next line; None where any line may follow: at the beginning, after
+    # the end of a chat, and after a bad line, which may be the expected one.
+    expected: int | None = None
+    place = str(path)
+    for line in read_lines(path):
+        place = line.place
+        try:
+            fields = parse(line.text, location="this line")
+            if fields.get("export") == FORMAT:
+                if chosen := selected_in(fields):
+                    raise InvalidRequestError(f"{_PART} ({chosen})")
                 continue
-            yield from self._go_on(line, key, position + (entry is None))
-            if entry is None:
-                yield from self._end(line, fields)
-            else:
-                self._entries.append(entry)
-                self._places.append(line.number)
-                self._size += len(line.text)
-        yield from self._flush(done)
-        if self._next is not None and self._key is not None:
-            yield Finding(f"{self._source} {lines_read(lines)}", f"{_CUT} of {self._key}")
+            key, position = _key_and_position(fields)
+            entry = None if "ends" in fields else _entry(fields, position, key)
+        except (AgentMemoryError, KeyError, TypeError, ValueError) as error:
+            expected = None
+            yield Finding(place, _reason(error))
+            continue
+        position += entry is None  # the end repeats the chat's last position
+        if expected is not None and key != chat:
+            yield Finding(place, f"the lines before it lack the end of the chat of {chat}")
+        elif expected is not None and position > expected:
+            missing = position - expected
+            yield Finding(place, f"{missing} lines of the chat are missing before it")
+        chat, expected = key, None if entry is None else position + 1
+        if entry is None:
+            yield from _end(line, key, fields)
+        else:
+            yield line.holding(key, entry)
+    if expected is not None:
+        yield Finding(place, f"{_CUT} of {chat}")
 
-    def _go_on(self, line: Line, key: ChatKey, position: int) -> Iterator[Chunk | Finding]:
-        """Flush the held entries if the next one does not belong to them, or they are enough."""
-        gap = self._gap(key, position, line)
-        is_full = len(self._entries) >= PAGE or self._size > PAGE_BYTES
-        if key != self._key or gap is not None or is_full:
-            yield from self._flush(line.start)
-        if gap is not None:
-            yield gap
-        self._key, self._next = key, position + 1
 
-    def _flush(self, done: int, records: list[SummaryRecord] | None = None) -> Iterator[Chunk]:
-        if self._key is not None and (self._entries or records):
-            yield Chunk(self._key, self._entries, self._places, self._source, records or (), done)
-        self._entries, self._places, self._size = [], [], 0
-
-    def _gap(self, key: ChatKey, position: int, line: Line) -> Finding | None:
-        place, expected = f"{self._source} {line.number}", self._next
-        if expected is None:
-            return None
-        if key != self._key:
-            return Finding(place, f"the lines before it lack the end of the chat of {self._key}")
-        if position > expected:
-            return Finding(place, f"{position - expected} lines of the chat are missing before it")
-        return None
-
-    def _end(self, line: Line, fields: dict[str, Any]) -> Iterator[Chunk | Finding]:
-        self._next = None
-        # A record that cannot be read is reported, but the chat's messages are stored all the
-        # same.
-        records: list[SummaryRecord] = []
-        key = cast("ChatKey", self._key)
-        # Parsed again without resolving tags: decode_record resolves those of each record
-        # itself.
-        given = json.loads(line.text)["summaries"] if fields.get("summaries") else ()
-        for number, item in enumerate(given, 1):
-            location = f"number {number} of this line"
-            try:
-                records.append(decode_record(json.dumps(item), key.agent_id, location=location))
-            except AgentMemoryError as error:
-                yield Finding(f"{self._source} {line.number}", f"a summary record: {error}")
-        yield from self._flush(line.end, records)
+def _end(line: Line, key: ChatKey, fields: dict[str, Any]) -> Iterator[ChatEnd | Finding]:
+    records: list[SummaryRecord] = []
+    # Parsed again without resolving tags: decode_record resolves those of each record itself.
+    given = json.loads(line.text)["summaries"] if fields.get("summaries") else ()
+    for number, item in enumerate(given, 1):
+        location = f"number {number} of this line"
+        try:
+            records.append(decode_record(json.dumps(item), key.agent_id, location=location))
+        except AgentMemoryError as error:  # the chat's messages are stored all the same
+            yield Finding(line.place, f"a summary record: {error}")
+    yield ChatEnd(key, records, line.end)
 
 
 _PART: Final = "it is an export of parts of chats, for reading; an import needs a whole one"
 _CUT: Final = "the file ends in the middle of the chat"
-
-
-def lines_read(lines: object) -> int:
-    """Return how many lines a reader has read."""
-    return lines.number if isinstance(lines, LineReader) else 0
 
 
 def _reason(error: Exception) -> str:

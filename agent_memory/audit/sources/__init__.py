@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
@@ -22,12 +23,12 @@ from agent_memory.audit.chunks import (
     BY_PLACE,
     Chunk,
     DefaultIds,
-    JsonRecord,
-    LineReader,
-    SourceMessage,
+    Line,
+    SourceEntry,
     Tally,
     in_chunks,
     parsed,
+    read_lines,
     read_records,
 )
 from agent_memory.audit.findings import Finding
@@ -142,8 +143,7 @@ def _counted(chunks: Iterator[Chunk | Finding], tally: Tally) -> Iterator[Chunk 
 
 
 def _is_export(path: Path) -> bool:
-    with LineReader(path) as reader:
-        line = next(reader, None)
+    line = next(read_lines(path), None)
     try:
         return line is not None and is_line(parse(line.text))
     except AgentMemoryError:
@@ -175,7 +175,7 @@ _CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, 
 # What is taken of a conversation.
 _NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
 
-RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceMessage | Finding]]
+RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceEntry | Finding]]
 RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
     "claude-code": (claude_code.recognise, claude_code.read),
     "codex": (codex.recognise, codex.read),
@@ -214,9 +214,8 @@ def read_file(
 
 def _beginning(path: Path) -> tuple[bytes, bool]:
     """Return the first line that holds something, and whether another one follows."""
-    with LineReader(path) as reader:
-        line = next(reader, None)
-        return b"" if line is None else line.text, next(reader, None) is not None
+    lines = [line.text for line in islice(read_lines(path), 2)]
+    return lines[0] if lines else b"", len(lines) > 1
 
 
 def _reader_of(first: bytes) -> RecordReader | None:
@@ -244,34 +243,33 @@ def _is_document(path: Path, first: bytes, *, more: bool) -> bool:
 _PRETTY: Final = 200
 
 
-def _conversations(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def _conversations(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceEntry | Finding]:
     ChatKey(ids.user_id, _stem(path), ids.agent_id)  # refuses invalid ids before reading
     single: ChatKey | None = None
     count = 0
 
-    def read_line(record: JsonRecord) -> Iterator[SourceMessage | Finding]:
+    def read_line(line: Line, plain: Any) -> Iterator[SourceEntry | Finding]:
         nonlocal single, count
-        if not is_message(record.plain):
-            place, prefix = f"{record.source} {record.number}", f"{_stem(path)}-{record.number}"
-            for item in _conversation(record.plain, ids, prefix, place, tally):
-                yield item if isinstance(item, Finding) else _sized(item, record.size, record.end)
+        if not is_message(plain):
+            prefix = f"{_stem(path)}-{line.number}"
+            for item in _conversation(plain, ids, prefix, line.place, tally):
+                yield item if isinstance(item, Finding) else _sized(item, line)
             return
         count += 1
         if single is None:
             session_id = f"{_stem(path)}-{_digest_of_lines(path)}"
             single = ChatKey(ids.user_id, session_id, ids.agent_id)
-        message = read_message(record.plain, f"{BY_PLACE}{count}", tally)
-        yield record.holding(single, message)
+        yield line.holding(single, read_message(plain, f"{BY_PLACE}{count}", tally))
 
     return read_records(path, read_line)
 
 
-def _sized(item: SourceMessage, size: int, end: int) -> SourceMessage:
+def _sized(item: SourceEntry, line: Line) -> SourceEntry:
     # The size of the whole line counts once, with the first message: it bounds a chunk.
-    return item._replace(size=0 if item.number > 1 else size, done=end)
+    return item._replace(size=0 if item.number > 1 else len(line.text), done=line.end)
 
 
-def _document(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def _document(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceEntry | Finding]:
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         plain: Any = parsed(text)
@@ -312,15 +310,14 @@ def _digest(conversation: Any) -> str:
 def _digest_of_lines(path: Path) -> str:
     """Return a digest of a conversation of one message a line, in bounded memory."""
     digest = sha256()
-    with LineReader(path) as reader:
-        for line in reader:
-            digest.update(line.text + b"\n")
+    for line in read_lines(path):
+        digest.update(line.text + b"\n")
     return digest.hexdigest()[:_DIGEST]
 
 
 def _conversation(
     plain: Any, ids: DefaultIds, prefix: str, place: str, tally: Tally
-) -> Iterator[SourceMessage | Finding]:
+) -> Iterator[SourceEntry | Finding]:
     fields = as_dict(plain)
     if fields is not None and chatgpt.recognise(fields):
         yield from chatgpt.read(fields, ids, place, tally)
@@ -350,7 +347,7 @@ def _conversation(
         except InvalidRequestError as error:
             yield Finding(f"{place}, message {number}", str(error))
         else:
-            yield SourceMessage(key, message, f"{place}, message", number)
+            yield SourceEntry(key, message, f"{place}, message", number)
 
 
 def _key(plain: Any, fields: Block, ids: DefaultIds, prefix: str) -> ChatKey:

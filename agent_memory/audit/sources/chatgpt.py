@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from agent_memory.audit.chunks import DefaultIds, SourceMessage, Tally
+from agent_memory.audit.chunks import DefaultIds, SourceEntry, Tally
 from agent_memory.audit.findings import Finding
 from agent_memory.errors import InvalidRequestError
 from agent_memory.keys import check_id
@@ -38,7 +38,7 @@ def recognise(conversation: Block) -> bool:
 
 def read(
     conversation: Block, ids: DefaultIds, place: str, tally: Tally
-) -> Iterator[SourceMessage | Finding]:
+) -> Iterator[SourceEntry | Finding]:
     """Read the current branch of a conversation; what only others hold is counted."""
     try:
         branch = _branch(conversation)
@@ -62,7 +62,7 @@ def read(
         began = message.get("create_time") or began
         if made is not None:
             tally.read[FORM] += 1
-            yield SourceMessage(key, made, f"{place}, message", number)
+            yield SourceEntry(key, made, f"{place}, message", number)
     if others:
         tally.leave("message of another branch", others)
 

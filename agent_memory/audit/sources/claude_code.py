@@ -17,8 +17,8 @@ import attrs
 
 from agent_memory.audit.chunks import (
     DefaultIds,
-    JsonRecord,
-    SourceMessage,
+    Line,
+    SourceEntry,
     Tally,
     read_records,
     time_in,
@@ -65,7 +65,7 @@ def recognise(record: Block) -> bool:
     return isinstance(kind, str) and isinstance(record.get("sessionId"), str)
 
 
-def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceEntry | Finding]:
     """Read a transcript: the session as it is named there, each subagent a chat of its own.
 
     Message ids are the records' own, so that reading a file again, or one that a resumed
@@ -83,8 +83,8 @@ class _Transcript:
     billed: str = ""
     """Id of the reply that was counted last."""
 
-    def read(self, record: JsonRecord) -> Iterator[SourceMessage]:
-        fields = as_dict(record.plain)
+    def read(self, line: Line, plain: Any) -> Iterator[SourceEntry]:
+        fields = as_dict(plain)
         if fields is None or not recognise(fields):
             raise InvalidRequestError(f"expected {LOOKS}")
         kind = fields["type"]
@@ -101,7 +101,7 @@ class _Transcript:
             metadata={_METADATA: _rest(fields)},
         )
         self.tally.read[FORM] += 1
-        yield record.holding(
+        yield line.holding(
             ChatKey(self.ids.user_id, fields["sessionId"], _agent(fields, self.ids)), message
         )
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from agent_memory.audit.chunks import (
     DefaultIds,
-    JsonRecord,
-    SourceMessage,
+    Line,
+    SourceEntry,
     Tally,
     read_records,
     time_in,
@@ -48,22 +48,22 @@ def recognise(record: Block) -> bool:
     )
 
 
-def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceMessage | Finding]:
+def read(path: Path, ids: DefaultIds, tally: Tally) -> Iterator[SourceEntry | Finding]:
     """Read a rollout into one chat, named as the session is there, else as the file.
 
     Message ids are made of the line's number: rollouts are only ever appended to.
     """
     session = ""
 
-    def read_line(record: JsonRecord) -> Iterator[SourceMessage]:
+    def read_line(line: Line, plain: Any) -> Iterator[SourceEntry]:
         nonlocal session
-        fields = as_dict(record.plain)
+        fields = as_dict(plain)
         if fields is None or not recognise(fields):
             raise InvalidRequestError(f"expected {LOOKS}")
         session = session or _session(fields) or path.stem
-        message = _message(record, fields, tally)
+        message = _message(line.number, fields, tally)
         if message is not None:
-            yield record.holding(ChatKey(ids.user_id, session, ids.agent_id), message)
+            yield line.holding(ChatKey(ids.user_id, session, ids.agent_id), message)
 
     return read_records(path, read_line)
 
@@ -74,7 +74,7 @@ def _session(fields: Block) -> str:
     return as_text(fields["payload"].get("id")) if fields["type"] == "session_meta" else ""
 
 
-def _message(record: JsonRecord, fields: Block, tally: Tally) -> ConversationMessage | None:
+def _message(number: int, fields: Block, tally: Tally) -> ConversationMessage | None:
     kind, payload = fields["type"], fields["payload"]
     narrow = as_text(payload.get("type"))
     if kind in _LEFT_OUT or (kind == "response_item" and narrow in _NO_MESSAGES):
@@ -84,7 +84,7 @@ def _message(record: JsonRecord, fields: Block, tally: Tally) -> ConversationMes
         raise InvalidRequestError(f"lines of type {kind!r} are not known; expected {LOOKS}")
     message = attrs.evolve(
         read_response_item(payload),
-        id=f"codex-{record.number}",
+        id=f"codex-{number}",
         timestamp=time_in(fields["timestamp"]),
     )
     tally.read[FORM] += 1

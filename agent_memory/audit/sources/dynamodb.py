@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
-from agent_memory.audit.chunks import Chunk, SourceMessage, Tally, in_chunks
+from agent_memory.audit.chunks import Chunk, SourceEntry, Tally, in_chunks
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.sources.layouts import agent_squad_message
 from agent_memory.errors import (
@@ -89,7 +89,7 @@ def _parsed(url: str) -> tuple[str, dict[str, str]]:
     return split.netloc, options
 
 
-def _messages(item: Mapping[str, Any], table: str) -> Iterator[SourceMessage | Finding]:
+def _messages(item: Mapping[str, Any], table: str) -> Iterator[SourceEntry | Finding]:
     """Read one item: a chat with all of its messages."""
     sort_key = str(item.get("SK", ""))
     place = f"table {table}, item {item.get('PK')!r} / {sort_key!r}"
@@ -111,7 +111,7 @@ def _messages(item: Mapping[str, Any], table: str) -> Iterator[SourceMessage | F
         except AgentMemoryError as error:
             yield Finding(f"{place}, message {number}", str(error))
         else:
-            yield SourceMessage(key, message, f"{place}, message", number)
+            yield SourceEntry(key, message, f"{place}, message", number)
 
 
 def _message(stored: object, seen: dict[str, int]) -> ConversationMessage:

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from agent_memory.audit.chunks import Chunk, DefaultIds, SourceMessage, Tally, in_chunks
+from agent_memory.audit.chunks import Chunk, DefaultIds, SourceEntry, Tally, in_chunks
 from agent_memory.audit.findings import Finding
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources.layouts import LAYOUTS, Layout
@@ -233,7 +233,7 @@ def _recognise(
 
 def _messages(
     rows: Sequence[Sequence[Any]], layout: Layout, table: str, ids: DefaultIds, done: int
-) -> Iterator[SourceMessage | Finding]:
+) -> Iterator[SourceEntry | Finding]:
     width, source = len(layout.chat), f"table {table}, {layout.number}"
     for count, row in enumerate(rows, done + 1):
         number = row[width]
@@ -243,4 +243,4 @@ def _messages(
         except AgentMemoryError as error:
             yield Finding(f"{source} {number}", str(error))
         else:
-            yield SourceMessage(key, message, source, number, done=count)
+            yield SourceEntry(key, message, source, number, done=count)
