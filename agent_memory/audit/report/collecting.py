@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import attrs
 
@@ -81,6 +81,11 @@ class ChatReport:
     def messages(self) -> list[ConversationMessage]:
         """The raw messages."""
         return [explained.message for explained in self.explanation.messages]
+
+    def handed_to(self, number: int) -> list[ConversationMessage]:
+        """Return the messages that a summary, numbered from 1, was made of first."""
+        handed = [stretch.messages for stretch in self.stretches if stretch.number == number]
+        return list(chain.from_iterable(handed))
 
 
 @attrs.frozen

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
 from typing import Final
 
@@ -14,16 +15,15 @@ import attrs
 from agent_memory._version import __version__
 from agent_memory.audit.escaping import clipped, one_line, visible
 from agent_memory.audit.log_pages import Hole, hole_text, part_text
-from agent_memory.audit.report.charts import TIME, WIDTH, ContextChart, context_chart, time_line
+from agent_memory.audit.report.charts import TIME, WIDTH, context_chart, time_line
 from agent_memory.audit.report.collecting import (
     ChatReport,
     SessionReport,
     TranscriptItem,
     transcript,
 )
-from agent_memory.audit.verification import ChatDigest
 from agent_memory.errors import MissingDependencyError
-from agent_memory.log import Note, SummaryRecord
+from agent_memory.log import Note
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts, text_of
 from agent_memory.providers.part import to_json
@@ -71,46 +71,6 @@ class MessageView:
     anchor: str = ""
 
 
-@attrs.frozen
-class TranscriptFold:
-    """Entries in a row of the transcript; `label` is empty where they are not folded."""
-
-    label: str
-    entries: Sequence[MessageView]
-
-
-@attrs.frozen
-class SummarySection:
-    """A summary record: what it says and what it was made of."""
-
-    number: int
-    is_live: bool
-    record: SummaryRecord
-    entries: Sequence[MessageView]
-    excerpts: Sequence[tuple[int, str, str]]
-    left_out: int
-
-
-@attrs.frozen
-class ChatSection:
-    """A chat as the page shows it."""
-
-    index: int
-    agent: str
-    stored: int
-    stored_tokens: int
-    turns: int
-    seen: int
-    seen_tokens: int
-    left_out: int
-    left_out_from: int
-    view: Sequence[MessageView]
-    summaries: Sequence[SummarySection]
-    chart: ContextChart | None
-    holes: str
-    digest: ChatDigest
-
-
 def render(report: SessionReport) -> str:
     """Return the report as HTML. It loads nothing, runs nothing, and opens offline.
 
@@ -126,6 +86,7 @@ def render(report: SessionReport) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters |= {"one_line": one_line, "number": "{:,}".format, "when": _when}
     style = _read("style.css")
     first_shown = [_first_shown(chat) for chat in report.chats]
     indexes = {chat.key.agent_id: index for index, chat in enumerate(report.chats)}
@@ -135,22 +96,20 @@ def render(report: SessionReport) -> str:
         return _anchor(index, position) if position >= first_shown[index] else ""
 
     return environment.from_string(_read("page.html")).render(
-        user=one_line(report.user_id),
-        session=one_line(report.session_id),
-        chats=[_chat(index, chat) for index, chat in enumerate(report.chats)],
+        report=report,
+        most=MOST_MESSAGES,
+        entry=_entry,
+        shown=partial(_shown, report=report),
+        excerpt=_excerpt,
+        left_out=_left_out,
+        context_chart=context_chart,
         line=time_line(report, target),
-        transcript=[
-            TranscriptFold(row.label, [_shown(item, report) for item in row.items])
-            for row in transcript(report, first_shown)
-        ],
-        messages=len(report.order),
-        first=_when(report.order[0]) if report.order else "",
-        last=_when(report.order[-1]) if report.order else "",
+        transcript=transcript(report, first_shown),
         width=WIDTH,
         style=style,
         # Only this style sheet, by its digest: whatever a message holds, no browser runs it.
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        made=datetime.now(UTC).strftime(f"{TIME} UTC"),
+        made=datetime.now(UTC),
         version=__version__,
     )
 
@@ -159,35 +118,9 @@ def _read(name: str) -> str:
     return resources.files("agent_memory.audit.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _chat(index: int, chat: ChatReport) -> ChatSection:
-    explanation = chat.explanation
-    left_out, left_out_from = _left_out(chat, _first_shown(chat))
-    live = len(explanation.summaries)
-    return ChatSection(
-        index=index,
-        agent=one_line(chat.key.agent_id),
-        stored=len(explanation.messages),
-        stored_tokens=sum(chat.tokens.values()),
-        turns=chat.turns,
-        seen=len(explanation.view),
-        seen_tokens=chat.seen_tokens,
-        left_out=left_out,
-        left_out_from=left_out_from,
-        view=[_entry(message, chat) for message in explanation.view[-MOST_MESSAGES:]],
-        summaries=[
-            _summary(number, record, chat, is_live=number == live)
-            for number, record in enumerate(explanation.summaries, 1)
-        ],
-        chart=context_chart(chat.requests),
-        holes=", ".join([hole.positions for hole in chat.holes]),
-        digest=chat.digest,
-    )
-
-
-def _left_out(chat: ChatReport, first_shown: int) -> tuple[int, int]:
-    """Return how many messages are not shown, and the position of the first."""
-    hidden = [m.position or 0 for m in chat.messages if (m.position or 0) < first_shown]
-    return len(hidden), hidden[0] if hidden else 0
+def _left_out(chat: ChatReport) -> list[ConversationMessage]:
+    first = _first_shown(chat)
+    return [message for message in chat.messages if (message.position or 0) < first]
 
 
 def _first_shown(chat: ChatReport) -> int:
@@ -216,42 +149,25 @@ def _mark(mark: Note | Hole) -> MessageView:
         return MessageView("hole", place, "", "", False, [PartView("text", "", text, 0)])
     head = f"{one_line(mark.kind)}: {clipped(to_json(mark.data), _EXCERPT)}"
     pieces = [PartView("note", head, visible(to_json(mark.data)[:_MOST_CHARACTERS]), 0)]
-    when = mark.timestamp.strftime(TIME)
+    when = _when(mark.timestamp)
     return MessageView("note", str(mark.position), when, "", False, pieces)
 
 
-def _summary(
-    number: int, record: SummaryRecord, chat: ChatReport, *, is_live: bool
-) -> SummarySection:
-    handed = [
-        message
-        for stretch in chat.stretches
-        if stretch.number == number
-        for message in stretch.messages
-    ]
-    excerpts = [
-        (message.position or 0, message.role.value, clipped(_words(message), _EXCERPT))
-        for message in handed[-MOST_MESSAGES:]
-    ]
-    entries = [_entry(message, None) for message in record.summary]
-    return SummarySection(number, is_live, record, entries, excerpts, len(handed) - len(excerpts))
-
-
-def _entry(message: ConversationMessage, chat: ChatReport | None) -> MessageView:
+def _entry(message: ConversationMessage, chat: ChatReport | None = None) -> MessageView:
     position = message.position
     tokens = None if chat is None or position is None else chat.tokens.get(position)
     return MessageView(
         role=message.role.value,
         place="" if position is None else str(position),
-        when=_when(message),
+        when=_when(message.timestamp),
         tokens="" if tokens is None else f"{tokens:,}",
         pinned=message.pinned,
         pieces=[_piece(part) for part in parts(message)],
     )
 
 
-def _when(message: ConversationMessage) -> str:
-    return message.timestamp.strftime(TIME)
+def _when(moment: datetime) -> str:
+    return moment.strftime(TIME)
 
 
 def _piece(part: Part) -> PartView:
@@ -272,7 +188,8 @@ def _text(part: Part) -> str:
     return "" if part.kind == "media" else part_text(part)
 
 
-def _words(message: ConversationMessage) -> str:
-    return text_of(message) or " ".join(
+def _excerpt(message: ConversationMessage) -> str:
+    words = text_of(message) or " ".join(
         [f"{p.kind} {p.name or ''} {_text(p)}" for p in parts(message)]
     )
+    return clipped(words, _EXCERPT)
