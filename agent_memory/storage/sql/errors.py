@@ -82,19 +82,15 @@ _POSTGRESQL: Final[Mapping[str, Failure]] = {
 }
 
 _MYSQL: Final[Mapping[int, Failure]] = {
-    # https://mariadb.com/kb/en/mariadb-error-code-reference/
+    # https://mariadb.com/kb/en/mariadb-error-code-reference/; SQLAlchemy itself knows the codes
+    # of a connection that was lost while it was used.
     1205: Failure.BUSY,  # lock wait timeout
     1213: Failure.CONTENDED,  # deadlock
     1020: Failure.CONTENDED,  # record has changed since last read
     1053: Failure.LOST,  # shutting down
     1077: Failure.LOST,
-    1927: Failure.LOST,  # connection was killed
     2002: Failure.LOST,
     2003: Failure.LOST,
-    2006: Failure.LOST,
-    2013: Failure.LOST,
-    2014: Failure.LOST,
-    2055: Failure.LOST,
     1021: Failure.BUSY,  # disk full
     1030: Failure.BUSY,
     1040: Failure.BUSY,  # too many connections

@@ -11,22 +11,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
 
 from sqlalchemy import URL
 
 from agent_memory.errors import InvalidRequestError
-
-_SETTINGS: Final = (
-    "application_name",
-    "options",
-    "statement_timeout",
-    "lock_timeout",
-    "idle_in_transaction_session_timeout",
-    "search_path",
-)
-"""Parameters of PostgreSQL's own, which it takes when a session starts."""
 
 _PG_TLS: Final = (
     "sslmode",
@@ -38,6 +28,20 @@ _PG_TLS: Final = (
     "sslnegotiation",
     "ssl_min_protocol_version",
     "ssl_max_protocol_version",
+)
+_PG_URL: Final = (
+    *_PG_TLS,
+    "passfile",
+    "service",
+    "krbsrvname",
+    "gsslib",
+    # Parameters of the server's, which it takes when a session starts.
+    "application_name",
+    "options",
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "search_path",
 )
 """What asyncpg understands in a URL of its own, as libpq does."""
 
@@ -52,8 +56,8 @@ _PG_NEUTRAL: Final = {
 }
 
 _MYSQL_MODES: Final = ("DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
-_MYSQL_TLS: Final = ("ssl_mode", "ssl", "ssl_ca", "ssl_capath", "ssl_cert", "ssl_key")
-_MYSQL_CHECKS: Final = ("ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname")
+_MYSQL_FILES: Final = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key")
+_MYSQL_FLAGS: Final = ("ssl", "ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname")
 _YEAR: Final = 31_536_000  # in seconds; asyncmy takes no more
 _YES: Final = ("true", "1", "yes", "on")
 _NO: Final = ("false", "0", "no", "off")
@@ -96,42 +100,46 @@ def _single(name: str, value: str | tuple[str, ...]) -> str:
 
 
 def _postgresql(options: Options) -> dict[str, Any]:
-    arguments = _postgresql_tls(options)
-    settings = {name: options.pop(name) for name in _SETTINGS if name in options}
-    if settings:
-        arguments["server_settings"] = settings
+    context = _postgresql_tls(options)
+    arguments: dict[str, Any] = {} if context is None else {"ssl": context}
+    in_url: Options = {name: options.pop(name) for name in _PG_URL if name in options}
+    if in_url:
+        arguments["dsn"] = f"postgresql://?{urlencode(in_url)}"
     for name, harmless in _PG_NEUTRAL.items():
         if name in options:
             _one_of(name, options.pop(name).lower(), harmless)
     arguments |= _taken(options, _PG_ARGUMENTS)
-    _refuse_rest(options, "asyncpg", (*_PG_TLS, "channel_binding", *_PG_ARGUMENTS, *_SETTINGS))
+    _refuse_rest(options, "asyncpg", (*_PG_URL, "channel_binding", *_PG_ARGUMENTS))
     return arguments
 
 
-def _postgresql_tls(options: Options) -> dict[str, Any]:
+def _postgresql_tls(options: Options) -> ssl.SSLContext | None:
+    """Check and complete the options about TLS.
+
+    Returns:
+        The context to use in place of these options, which asyncpg could not follow; else None.
+    """
     mode = _postgresql_mode(options)
-    tls: Options = {name: options.pop(name) for name in _PG_TLS if name in options}
     if mode is not None:
-        tls["sslmode"] = mode
-    if not tls:
-        return {}
-    _check_files("sslrootcert", tls, ("sslcert", "sslkey"), tls.get("sslpassword"))
-    if tls.get("sslrootcert") == "system":
-        return {"ssl": _system_trust(tls)}
-    if tls.get("sslmode", "").startswith("verify") and not _has_root(tls):
+        options["sslmode"] = mode
+    _check_files("sslrootcert", options, ("sslcert", "sslkey"), options.get("sslpassword"))
+    if options.get("sslrootcert") == "system":
+        return _system_trust({name: options.pop(name) for name in _PG_TLS if name in options})
+    if mode is not None and mode.startswith("verify") and not _has_root(options):
         raise InvalidRequestError(
-            f"sslmode={tls['sslmode']} needs the certificate of the authority that signed the "
+            f"sslmode={mode} needs the certificate of the authority that signed the "
             "server's: add sslrootcert=/path/to/ca.pem to the database URL, or sslrootcert=system "
             "for those that the operating system trusts"
         )
-    return {"dsn": f"postgresql://?{urlencode(tls)}"}
+    return None
 
 
 def _postgresql_mode(options: Options) -> str | None:
     mode = options.get("sslmode")
     if "ssl" in options:  # asyncpg's own name, and that of other drivers
         given = options.pop("ssl")
-        mode = _truth(given, {True: "require", False: "disable"}, given) if mode is None else mode
+        asked = {True: "require", False: "disable", None: given}[_as_bool(given)]
+        mode = asked if mode is None else mode
     if mode is not None:
         mode = _one_of("sslmode", mode, _PG_MODES)
     elif options.get("sslrootcert") == "system":
@@ -177,34 +185,33 @@ def _mysql(options: Options) -> dict[str, Any]:
     context = _mysql_tls(options)
     arguments: dict[str, Any] = {} if context is None else {"ssl": context}
     arguments |= _taken(options, _MYSQL_ARGUMENTS)
-    _refuse_rest(options, "asyncmy", (*_MYSQL_TLS, *_MYSQL_CHECKS, *_MYSQL_ARGUMENTS))
+    known = "ssl_mode", *_MYSQL_FLAGS, *_MYSQL_FILES, *_MYSQL_ARGUMENTS
+    _refuse_rest(options, "asyncmy", known)
     return arguments
 
 
 def _mysql_tls(options: Options) -> ssl.SSLContext | None:
-    mode = _mysql_mode(options)
-    tls: Options = {name: options.pop(name) for name in _MYSQL_TLS[2:] if name in options}
+    files: Options = {name: options.pop(name) for name in _MYSQL_FILES if name in options}
+    mode = _mysql_mode(options, files)
     if mode in (None, "DISABLED"):
         return None
-    _check_files("ssl_ca", tls, ("ssl_cert", "ssl_key"), None)
-    context = ssl.create_default_context(cafile=tls.get("ssl_ca"), capath=tls.get("ssl_capath"))
+    _check_files("ssl_ca", files, ("ssl_cert", "ssl_key"), None)
+    context = ssl.create_default_context(
+        cafile=files.get("ssl_ca"), capath=files.get("ssl_capath")
+    )
     context.check_hostname = mode == "VERIFY_IDENTITY"
     if mode == "REQUIRED":
         context.verify_mode = ssl.CERT_NONE
-    if "ssl_cert" in tls:
-        context.load_cert_chain(tls["ssl_cert"], tls.get("ssl_key"), lambda: "")
+    if "ssl_cert" in files:
+        context.load_cert_chain(files["ssl_cert"], files.get("ssl_key"), lambda: "")
     return context
 
 
-def _mysql_mode(options: Options) -> str | None:
+def _mysql_mode(options: Options, files: Options) -> str | None:
     """Return one of ``_MYSQL_MODES``; None where nothing is said about TLS."""
-    has_authority = "ssl_ca" in options or "ssl_capath" in options
-    has_any = has_authority or "ssl_cert" in options or "ssl_key" in options
+    flags = {name: _flag(name, options.pop(name)) for name in _MYSQL_FLAGS if name in options}
+    has_authority = "ssl_ca" in files or "ssl_capath" in files
     mode = None
-    if "ssl" in options:
-        mode = _truth(options.pop("ssl"), {True: "REQUIRED", False: "DISABLED"}, "?")
-        if mode == "?":
-            raise InvalidRequestError("ssl must be true or false in a database URL")
     if "ssl_mode" in options:
         given = options.pop("ssl_mode").upper().replace("-", "_")
         if given == "PREFERRED":
@@ -214,26 +221,16 @@ def _mysql_mode(options: Options) -> str | None:
             )
         mode = _one_of("ssl_mode", given, _MYSQL_MODES)
         mode = "VERIFY_CA" if mode == "REQUIRED" and has_authority else mode
-    elif mode != "DISABLED" and has_any:
+    elif flags.get("ssl") is False:
+        mode = "DISABLED"
+    elif flags.get("ssl") or files:
         mode = "VERIFY_IDENTITY" if has_authority else "REQUIRED"
-    return _checked_as_asked(options, mode)
-
-
-def _checked_as_asked(options: Options, mode: str | None) -> str | None:
-    checks = {
-        name: _truth(options.pop(name), {True: True, False: False}, None)
-        for name in _MYSQL_CHECKS
-        if name in options
-    }
-    for name, wanted in checks.items():
-        if wanted is None:
-            raise InvalidRequestError(f"{name} must be true or false in a database URL")
-    identity = checks.get("ssl_verify_identity", checks.get("ssl_check_hostname"))
+    identity = flags.get("ssl_verify_identity", flags.get("ssl_check_hostname"))
     if identity:
         return "VERIFY_IDENTITY"
     if identity is False and mode == "VERIFY_IDENTITY":
         mode = "VERIFY_CA"
-    if checks.get("ssl_verify_cert") and mode in (None, "REQUIRED"):
+    if flags.get("ssl_verify_cert") and mode in (None, "REQUIRED"):
         mode = "VERIFY_CA"
     return mode
 
@@ -268,11 +265,15 @@ def _try(name: str, file: str, load: Callable[[], None]) -> None:
         ) from error
 
 
-def _truth(given: str, meaning: Mapping[bool, Any], other: Any) -> Any:
-    lower = given.lower()
-    if lower in _YES or lower in _NO:
-        return meaning[lower in _YES]
-    return other
+def _as_bool(given: str) -> bool | None:
+    return {**dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}.get(given.lower())
+
+
+def _flag(name: str, given: str) -> bool:
+    flag = _as_bool(given)
+    if flag is None:
+        raise InvalidRequestError(f"{name} must be true or false in a database URL")
+    return flag
 
 
 def _one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
@@ -301,11 +302,9 @@ def _whole(name: str, given: str) -> int:
 
 
 def _refuse_rest(options: Mapping[str, str], driver: str, known: tuple[str, ...]) -> None:
-    for name, value in options.items():
-        _refuse(name, value, driver, known)
-
-
-def _refuse(name: str, value: str, driver: str, known: tuple[str, ...]) -> NoReturn:
+    if not options:
+        return
+    name, value = next(iter(options.items()))
     if "@" in name + value:  # the password ran over into what looks like options
         raise InvalidRequestError(
             "the database URL cannot be understood: special characters in a password must be "
@@ -339,10 +338,6 @@ _PG_ARGUMENTS: Final[_Arguments] = {
     "user": ("user", _as_given),
     "password": ("password", _as_given),
     "dbname": ("database", _as_given),
-    "passfile": ("passfile", _as_given),
-    "service": ("service", _as_given),
-    "krbsrvname": ("krbsrvname", _as_given),
-    "gsslib": ("gsslib", _as_given),
 }
 
 _MYSQL_ARGUMENTS: Final[_Arguments] = {
