@@ -18,12 +18,11 @@ Rules where a history is not what a provider would take:
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from itertools import pairwise, repeat
+from itertools import accumulate, pairwise, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
 from agent_memory.providers.parsing import in_context, parts
 from agent_memory.providers.part import Part
@@ -138,7 +137,9 @@ def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None)
                     waits[part.id] = None
     nameless = None in given or len(calls) < sum([part.kind == "call" for part in inside])
     if None in given:
-        given = [part.id for part in inside if part.kind == "result" and not _is_unnamed(part)]
+        # What its provider ran needs no name: the provider knows.
+        named = [part for part in inside if not (part.hosted and part.id is None)]
+        given = [part.id for part in named if part.kind == "result"]
     # A call that is answered within its own message (as of what the provider runs) is done.
     results = tuple([call_id for call_id in given if call_id not in calls])
     answered = set(given)
@@ -156,11 +157,6 @@ def facts_of(message: ConversationMessage, held: tuple[Part, ...] | None = None)
         only_thinks=role is _ASSISTANT and not acts and bool(inside),
         nameless=nameless,
     )
-
-
-def _is_unnamed(result: Part) -> bool:
-    """Whether a result needs no call to be named: its provider ran the tool, and knows."""
-    return result.hosted and result.id is None
 
 
 class ExchangeScan:
@@ -243,13 +239,8 @@ class ExchangeScan:
 
     def starts(self) -> list[int]:
         """Where groups begin."""
-        found: list[int] = []
-        depth = 0
-        for index in range(len(self.facts)):
-            depth += self._bonds[index]
-            if not depth:
-                found.append(index)
-        return found
+        depths = accumulate(self._bonds[:-1])
+        return [index for index, depth in enumerate(depths) if not depth]
 
     def kind(self, start: int, stop: int) -> GroupKind:
         """What the group of messages `start` to `stop` (exclusive) is."""
@@ -320,8 +311,7 @@ def safe_start(messages: Sequence[ConversationMessage], index: int) -> int:
     Raises:
         InvalidRequestError: `index` is negative.
     """
-    if index < 0:
-        raise InvalidRequestError(f"index must be at least 0, not {index}")
+    checked_count(index, "index")
     return max(cut for cut in cut_points(messages) if cut <= index)
 
 
@@ -446,13 +436,8 @@ def runs(messages: Sequence[ConversationMessage]) -> list[range]:
 def _user_turns(messages: Sequence[ConversationMessage]) -> list[int]:
     scan = ExchangeScan(messages)
     asks = [facts.is_question for facts in scan.facts]
-    legal = set(scan.starts())
     first = next((index for index, asked in enumerate(asks) if asked), len(asks))
-    return [
-        index
-        for index in range(first + 1, len(asks))
-        if asks[index] and not asks[index - 1] and index in legal
-    ]
+    return [at for at in scan.starts() if at > first and asks[at] and not asks[at - 1]]
 
 
 def asks(message: ConversationMessage) -> bool:
@@ -478,10 +463,7 @@ def working_turn(messages: Sequence[ConversationMessage]) -> range | None:
 
 def leading_system(messages: Sequence[ConversationMessage]) -> int:
     """How many system (or developer) messages a history begins with."""
-    for index, message in enumerate(messages):
-        if message.role not in SYSTEM_ROLES:
-            return index
-    return len(messages)
+    return sum(1 for _ in takewhile(lambda message: message.role in SYSTEM_ROLES, messages))
 
 
 def must_stay(message: ConversationMessage) -> bool:
