@@ -44,8 +44,9 @@ class BackgroundLoop:
         self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._is_stopping = False
-        self._end = _End()
-        arguments = self.loop, self._end
+        self._end: asyncio.Future[None] = self.loop.create_future()
+        self._stopped = Future[None]()
+        arguments = self.loop, self._end, self._stopped
         self._thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         try:
             self._thread.start()
@@ -110,8 +111,8 @@ class BackgroundLoop:
         with self._lock:
             if not self._is_stopping:
                 self._is_stopping = True
-                self.loop.call_soon_threadsafe(_drain_and_end, self.loop, finish, self._end)
-        return self._end.stopped
+                asyncio.run_coroutine_threadsafe(_drain(finish, self._end), self.loop)
+        return self._stopped
 
     def stop(self) -> None:
         """Cancel what is left, end the loop and wait for the thread."""
@@ -124,48 +125,28 @@ class BackgroundLoop:
         with self._lock:
             if not self._is_stopping:
                 self._is_stopping = True
-                self.loop.call_soon_threadsafe(self._end.reach, self.loop)
+                self.loop.call_soon_threadsafe(self._end.set_result, None)
 
 
-class _End:
-    """How a loop ends; what its thread knows of the :class:`BackgroundLoop`."""
-
-    def __init__(self) -> None:
-        self.stopped = Future[None]()
-        self.error: BaseException | None = None
-        self._is_reached = False
-
-    def reach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the loop; called in it."""
-        self._is_reached = True
-        loop.stop()
-
-    def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the loop until it ends."""
-        while not self._is_reached:
-            # asyncio lets SystemExit and KeyboardInterrupt of one task end run_forever(). That
-            # task has failed, and its waiter gets an error; the other tasks must go on.
-            with contextlib.suppress(BaseException):
-                loop.run_forever()
-
-    def resolve(self) -> None:
-        """Answer those that wait for the thread to end."""
-        if self.error is None:
-            self.stopped.set_result(None)
-        else:
-            self.stopped.set_exception(self.error)
-
-
-def _serve(loop: asyncio.AbstractEventLoop, end: _End) -> None:
+def _serve(
+    loop: asyncio.AbstractEventLoop, end: asyncio.Future[None], stopped: Future[None]
+) -> None:
+    """Run a loop until `end` is done; all that its thread knows of a :class:`BackgroundLoop`."""
     asyncio.set_event_loop(loop)
     try:
-        end.run(loop)
-        loop.run_until_complete(_cancel_all())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
+        # When it is closed, a runner cancels what is left and closes the loop.
+        with asyncio.Runner(loop_factory=lambda: loop):
+            while not end.done():
+                # asyncio lets SystemExit and KeyboardInterrupt of one task end the loop's run.
+                # That task has failed, and its waiter gets an error; the other tasks must go on.
+                with contextlib.suppress(BaseException):
+                    loop.run_until_complete(end)
     finally:
-        loop.close()
-        end.resolve()
+        error = end.exception()
+        if error is None:
+            stopped.set_result(None)
+        else:
+            stopped.set_exception(error)
 
 
 def _run(
@@ -186,28 +167,16 @@ def _hand_over(handoff: Handoff[T], task: asyncio.Task[T]) -> None:
         handoff.set_result(task.result())
 
 
-def _drain_and_end(
-    loop: asyncio.AbstractEventLoop, finish: Callable[[], Awaitable[object]], end: _End
-) -> None:
-    def drained(task: asyncio.Task[None]) -> None:
-        end.error = None if task.cancelled() else task.exception()
-        end.reach(loop)
-
-    loop.create_task(_drain(finish)).add_done_callback(drained)
-
-
-async def _drain(finish: Callable[[], Awaitable[object]]) -> None:
+async def _drain(finish: Callable[[], Awaitable[object]], end: asyncio.Future[None]) -> None:
     mine = asyncio.current_task()
-    while others := asyncio.all_tasks() - {mine}:
-        await asyncio.wait(others)
-    await finish()
-
-
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    try:
+        while others := asyncio.all_tasks() - {mine}:
+            await asyncio.wait(others)
+        await finish()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the thread raises it
+        end.set_exception(error)
+    else:
+        end.set_result(None)
 
 
 class CallersLoop:
