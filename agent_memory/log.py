@@ -167,6 +167,11 @@ class Covered:
     last: int
     count: int
 
+    def plus(self, other: Covered) -> Covered:
+        """Return what a summary stands for that covers both."""
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        return Covered(first, last, self.count + other.count)
+
 
 @attrs.frozen(kw_only=True)
 class SummaryRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from agent_memory.conversation.run_notes import newest_note
+from agent_memory.conversation.run_notes import run_notes
 from agent_memory.log import LogSlice, SummaryRecord, retraction_of
 from agent_memory.messages import ConversationMessage, Usage
 from agent_memory.summarizing.view import ChatView
@@ -120,7 +120,7 @@ def inherited(
         recent: the newest entries of the log.
         records: the thread's summary records up to the one that the view shows, oldest first.
     """
-    found = newest_note(recent.entries)
+    found = next(run_notes(recent.entries), None)
     if found is None:
         return _of_view(counter, view, records)
     index, note = found

@@ -11,7 +11,7 @@ from agent_memory.conversation.run import ConversationRun
 from agent_memory.conversation.run_notes import (
     ThreadCounts,
     counts_since_note,
-    newest_note,
+    run_notes,
     total_usage,
 )
 from agent_memory.conversation.threads import ThreadInfo, list_threads
@@ -196,7 +196,7 @@ class ConversationManager:
         newest = await self._loader.newest_record(key) if view.record_id else None
         if summaries is None or newest is None:
             return []
-        noted = newest_note(recent.entries)
+        noted = next(run_notes(recent.entries), None)
         known = None if noted is None else noted[1].record_id
         if newest.id == view.record_id and (newest.replaces is None or newest.id == known):
             return [newest]

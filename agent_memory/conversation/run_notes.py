@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -104,13 +104,12 @@ def read_note(entry: object) -> RunNote | None:
 _FIELDS: Final = attrs.fields(RunNote)
 
 
-def newest_note(entries: Sequence[Entry]) -> tuple[int, RunNote] | None:
-    """Return the newest note of a run among entries, with its index."""
-    for index in range(len(entries) - 1, -1, -1):
+def run_notes(entries: Sequence[Entry]) -> Iterator[tuple[int, RunNote]]:
+    """Yield the notes of runs among entries, the newest first, each with its index."""
+    for index in reversed(range(len(entries))):
         note = read_note(entries[index])
         if note is not None:
-            return index, note
-    return None
+            yield index, note
 
 
 def counts_since_note(entries: Sequence[Entry], floor: int) -> ThreadCounts | None:
@@ -123,15 +122,13 @@ def counts_since_note(entries: Sequence[Entry], floor: int) -> ThreadCounts | No
     Returns:
         None if no note among them has counts.
     """
-    for index in range(len(entries) - 1, -1, -1):
-        note = read_note(entries[index])
-        counts = None if note is None else note.counts_at(entries[index].position, floor)
+    for index, note in run_notes(entries):
+        counts = note.counts_at(entries[index].position, floor)
         if counts is not None:
             return counts.plus(entries[index + 1 :])
     return None
 
 
-def total_usage(entries: Iterable[object]) -> Usage:
+def total_usage(entries: Sequence[Entry]) -> Usage:
     """Add up what the runs among these entries spent."""
-    notes = map(read_note, entries)
-    return sum((note.usage for note in notes if note is not None), Usage())
+    return sum((note.usage for _, note in run_notes(entries)), Usage())

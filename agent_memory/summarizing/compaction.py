@@ -16,6 +16,7 @@ import attrs
 
 from agent_memory import turns
 from agent_memory.errors import InvalidSummaryError
+from agent_memory.log import Covered
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage
 from agent_memory.summarizing.summarizer_call import (
     KnownMessages,
@@ -51,9 +52,7 @@ class Compaction:
         head: what is shown first now: pinned messages before the cut have joined it.
         summary: what stands for the messages before the cut.
         cut: how many messages of the snapshot's tail are replaced.
-        dropped: how many raw messages were verbatim before and are covered now.
-        first: the lowest position among these, None if there are none.
-        last: the highest.
+        dropped: the raw messages that were verbatim before and are covered now, if there are any.
         summarized_through: the highest position of a message that the summarizer was given and
             did not itself keep; 0 without one.
     """
@@ -61,9 +60,7 @@ class Compaction:
     head: tuple[ConversationMessage, ...]
     summary: tuple[ConversationMessage, ...]
     cut: int
-    dropped: int
-    first: int | None
-    last: int | None
+    dropped: Covered | None
     summarized_through: int = 0
 
 
@@ -402,9 +399,7 @@ class Snapshot:
             head=(*(message for message in self.head if message.id not in gone), *lifted),
             summary=tuple(summary),
             cut=cut,
-            dropped=len(dropped),
-            first=min(dropped, default=None),
-            last=max(dropped, default=None),
+            dropped=Covered(min(dropped), max(dropped), len(dropped)) if dropped else None,
         )
 
 

@@ -297,14 +297,8 @@ class ChatView:
 
     def covered_by(self, compaction: Compaction) -> Covered | None:
         """Return what the summary would stand for after this compaction."""
-        if not compaction.dropped or compaction.first is None:
-            return self.covered
-        known = self.covered or Covered(compaction.first, 0, 0)
-        return Covered(
-            min(known.first, compaction.first),
-            max(known.last, compaction.last or 0),
-            known.count + compaction.dropped,
-        )
+        before, dropped = self.covered, compaction.dropped
+        return dropped or before if before is None or dropped is None else before.plus(dropped)
 
     def _rebuild(self) -> None:
         self._leading = turns.leading_system(self._tail) if self._is_fresh else 0

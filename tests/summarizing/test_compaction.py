@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from agent_memory import ConversationMessage
+from agent_memory.records import Covered
 from rig import (
     assistant,
     call,
@@ -69,7 +70,7 @@ def test_equal_texts_are_told_apart_by_their_place():
 def test_the_whole_history_returned_changes_nothing(tail):
     """Exactly what it got: everything is kept, and there is no summary."""
     compaction = snapshot_of(tail).interpret(tail)
-    assert (compaction.summary, compaction.cut, compaction.dropped) == ((), 0, 0)
+    assert (compaction.summary, compaction.cut, compaction.dropped) == ((), 0, None)
 
 
 def test_more_than_the_history_keeps_all_of_it(tail):
@@ -82,7 +83,7 @@ def test_the_suffix_alone_is_a_window(tail):
     """No summary at all: what is not kept is only left out."""
     compaction = snapshot_of(tail).interpret(tail[-2:])
     assert (compaction.summary, compaction.cut) == ((), 6)
-    assert (compaction.dropped, compaction.first, compaction.last) == (6, 1, 6)
+    assert compaction.dropped == Covered(1, 6, 6)
 
 
 def test_the_newest_message_is_always_kept(tail):
@@ -201,7 +202,7 @@ def test_pins_are_withheld_with_their_exchange():
     assert names(snapshot.history) == ["m1", "m2", "m3", "m4", "m5", "m6", "m7"]
     compaction = snapshot.interpret([summary(), *tail[-2:]])
     assert names(compaction.head) == ["call a", "result a"]
-    assert compaction.dropped == 5
+    assert compaction.dropped.count == 5
 
 
 def test_pins_after_the_cut_stay_where_they_are():

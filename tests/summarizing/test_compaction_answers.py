@@ -41,7 +41,7 @@ def test_an_earlier_summary_is_given_again_and_replaced(tail):
     assert snapshot.history[0] is earlier
     compaction = snapshot.interpret([summary("new"), *tail[-2:]])
     assert texts(compaction.summary) == ["new"]
-    assert compaction.dropped == 6
+    assert compaction.dropped.count == 6
 
 
 def test_an_earlier_summary_that_is_returned_stays(tail):
@@ -68,7 +68,7 @@ def test_a_summary_written_into_an_old_message_s_place_is_a_summary(tail):
     compaction = snapshot_of(tail).interpret([evolved, *tail[-2:]])
     assert texts(compaction.summary) == ["what was said"]
     assert compaction.summary[0].position is None
-    assert compaction.dropped == 6
+    assert compaction.dropped.count == 6
 
 
 def test_a_summary_written_into_the_last_old_message_is_a_summary(tail):

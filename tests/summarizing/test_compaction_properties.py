@@ -59,7 +59,7 @@ class Tracked:
             *names(self.view.held_back),
         }
         assert gone <= set(names(snapshot.history))
-        assert compaction.dropped == len(gone)
+        assert (compaction.dropped.count if compaction.dropped else 0) == len(gone)
         self.covered |= gone
 
     def check(self):
