@@ -246,8 +246,7 @@ class ConversationRun:
         if installed in (None, self._record_id):
             return
         self._record_id = installed
-        self._buffer.reset()
-        view = await self._view(check=False)
+        view = await self._loader.reload(self._buffer, self._buffer.view)
         record = await self._loader.newest_record(self.key)
         if record is not None and record.id == view.record_id:
             self._context.summarize(record)

@@ -381,17 +381,13 @@ class Compactor:
         newest = await self._loader.newest_record(buffer.key)
         if newest is None and record.replaces is not None and await self._has_none(buffer):
             # Another worker called rebuild(): the view is to be made from the raw log.
-            with self._buffers.lock:
-                if buffer.generation == attempt.generation:
-                    buffer.reset()
+            await self._loader.reload(buffer, attempt.view)
+            return None
         if newest is None or newest.id == record.replaces:
             # No other record won: the chat was trimmed or deleted, which this read notices.
             await self._loader.current(buffer, check=True)
             return None
-        with self._buffers.lock:
-            if buffer.generation == attempt.generation:
-                buffer.reset()
-        view = await self._loader.current(buffer, check=False)
+        view = await self._loader.reload(buffer, attempt.view)
         return newest if view.record_id == newest.id else None
 
     async def _has_none(self, buffer: Buffer) -> bool:

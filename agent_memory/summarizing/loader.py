@@ -190,6 +190,15 @@ class ViewLoader:
             or record.position <= view.covered_through
         ):
             return view
+        return await self.reload(buffer, view)
+
+    async def reload(self, buffer: Buffer, view: ChatView | None) -> ChatView:
+        """Drop a view that another record took the place of, and return the one that it shows.
+
+        Args:
+            buffer: holds the view.
+            view: nothing is dropped where it is another one already.
+        """
         with self._lock:
             if buffer.view is view:
                 buffer.reset()
