@@ -103,7 +103,7 @@ def append_group(
     Returns:
         What each save stored, in the order given.
     """
-    group = Group(statements, saves)
+    group = SaveGroup(statements, saves)
     chats = advance_last(connection, statements, group.counts)
     rows: list[Row] = []
     stored: list[LogSlice] = []
@@ -114,7 +114,7 @@ def append_group(
     return stored
 
 
-class Group:
+class SaveGroup:
     """Saves of one transaction, and how many entries each of their chats gets.
 
     Attributes:

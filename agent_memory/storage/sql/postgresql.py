@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from agent_memory.log import LogSlice
-from agent_memory.storage.sql.appending import ChatRow, Group, Save, now
+from agent_memory.storage.sql.appending import ChatRow, Save, SaveGroup, now
 from agent_memory.storage.sql.statements import AnyConnection, KeyValues, Statements
 
 # Arrays, so that one text serves groups of any size. The rows come in key order and are locked
@@ -66,7 +66,7 @@ class PostgresAppend:
 
     def append(self, connection: AnyConnection, saves: Sequence[Save]) -> list[LogSlice]:
         """Do what ``append_group`` does; `connection` is in autocommit mode."""
-        group = Group(self._statements, saves)
+        group = SaveGroup(self._statements, saves)
         if len(saves) == 1 and len(saves[0].encoded) == 1:
             chats = self._append_one(connection, saves[0])
         else:
@@ -83,7 +83,7 @@ class PostgresAppend:
         return {self._statements.key_tuple(save.key): ChatRow(*row)}
 
 
-def _chat_values(group: Group) -> dict[str, list[Any]]:
+def _chat_values(group: SaveGroup) -> dict[str, list[Any]]:
     chats = sorted(group.counts)
     return {
         "user_ids": [chat[0] for chat in chats],
@@ -93,7 +93,7 @@ def _chat_values(group: Group) -> dict[str, list[Any]]:
     }
 
 
-def _entry_values(group: Group) -> dict[str, list[Any]]:
+def _entry_values(group: SaveGroup) -> dict[str, list[Any]]:
     left = dict(group.counts)  # how many of a chat are still to come: how far it is to `last`
     columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
     for save, chat in group.saves:
