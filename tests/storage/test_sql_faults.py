@@ -70,10 +70,9 @@ async def test_a_connection_lost_at_the_commit_stores_once(storage, proxy, cut):
     assert [message.position for message in await storage.fetch_chat(*IDS)] == [1, 2, 3]
 
 
-async def test_a_commit_that_is_lost_for_good_is_unknown(storage, proxy):
+async def test_a_commit_that_is_lost_for_good_is_unknown(storage, proxy, monkeypatch):
     """The commit was applied, the server stays away: `stored` is None, and the retry tells."""
-    for transactor in transactors_of(storage):
-        transactor._delays = ()
+    monkeypatch.setattr("agent_memory.storage.sql.transactor._DELAYS", ())
     proxy.cut_after = APPENDED[storage._parts().statements.family]
     message = user("lost", id="cut here")
     with pytest.raises(StorageUnavailableError, match="unknown") as caught:
@@ -110,10 +109,6 @@ async def test_a_deletion_lost_at_the_commit_is_not_repeated(storage, proxy):
     assert caught.value.stored is None
     assert await storage.fetch_chat(*IDS) == []
     assert await storage.delete_chat(*IDS) == 0
-
-
-def transactors_of(storage):
-    return [storage._parts().executor._transactor]
 
 
 async def test_a_server_that_stays_away_is_told_and_nothing_is_stored(storage, proxy):

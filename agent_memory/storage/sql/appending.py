@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -14,7 +13,14 @@ from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave, append_plan
 from agent_memory.storage.sql.entries import EntryRow, RowCodec
 from agent_memory.storage.sql.errors import Failure, TransactionFailedError, kind_of
-from agent_memory.storage.sql.statements import AnyConnection, KeyValues, Row, Statements
+from agent_memory.storage.sql.statements import (
+    AnyConnection,
+    ChatRow,
+    KeyValues,
+    Row,
+    Statements,
+    now,
+)
 from agent_memory.storage.sql.transactor import Transactor
 
 MAX_CHARACTERS: Final = 4_000_000
@@ -23,20 +29,6 @@ MAX_CHARACTERS: Final = 4_000_000
 _UNAVAILABLE: Final = (Failure.LOST, Failure.BUSY, Failure.CONTENDED)
 
 Save: TypeAlias = PendingSave[EntryRow]
-
-
-@attrs.define(eq=False)
-class ChatRow:
-    """A chat's row: its number, its floor and the position of its newest entry."""
-
-    number: int
-    floor: int
-    last: int
-
-
-def now() -> int:
-    """Return the time as the tables keep it: microseconds since 1970."""
-    return time.time_ns() // 1_000
 
 
 @attrs.frozen
@@ -104,7 +96,7 @@ def append_group(
         What each save stored, in the order given.
     """
     group = SaveGroup(statements, saves)
-    chats = advance_last(connection, statements, group.counts)
+    chats = statements.advance_last(connection, group.counts)
     rows: list[Row] = []
     stored: list[LogSlice] = []
     for part, part_rows in group.placed(chats):
@@ -159,7 +151,7 @@ def append_with_lookup(
         StorageConflictError: an id is known with another payload.
     """
     chat = statements.key_tuple(save.key)
-    row = advance_last(connection, statements, {chat: 0})[chat]
+    row = statements.advance_last(connection, {chat: 0})[chat]
     known = _known(connection, statements, codec, row.number, save)
     plan = append_plan(save.key, row.last, row.floor, [save], lambda entry: known.get(entry.id))
     (outcome,) = plan.outcomes
@@ -171,27 +163,6 @@ def append_with_lookup(
         rows: list[Row] = [(row.number, entry.position, *encoded) for entry, encoded in plan.added]
         statements.add_entries.insert(connection, rows)
     return outcome
-
-
-def advance_last(
-    connection: AnyConnection, statements: Statements, counts: Mapping[KeyValues, int]
-) -> dict[KeyValues, ChatRow]:
-    """Lock chats and raise their last positions, making the chats that are new.
-
-    Args:
-        counts: by how much each is raised.
-
-    Returns:
-        Their rows afterwards.
-    """
-    # In key order, so that two transactions never wait for each other.
-    chats = [(*chat, counts[chat]) for chat in sorted(counts)]
-    return {
-        (user_id, session_id, agent_id): ChatRow(*row)
-        for user_id, session_id, agent_id, *row in statements.advance_last(
-            connection, chats, now()
-        )
-    }
 
 
 def _known(

@@ -6,14 +6,13 @@ import random
 import sqlite3
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 from sqlalchemy import URL, Connection, Engine, NullPool, StaticPool, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from agent_memory.errors import InvalidRequestError, StorageUnavailableError
+from agent_memory.errors import InvalidRequestError
 from agent_memory.storage.sql.schema import FAMILIES
 from agent_memory.storage.sql.sqlite import IDENTITY, DatabaseFile
 from agent_memory.storage.sql.urls import Target
@@ -55,12 +54,9 @@ def make_sqlite_engine(
 
     Raises:
         InvalidRequestError: an engine option is unknown.
-        StorageUnavailableError: the file's directory does not exist.
     """
     if target.url is None:
         raise TypeError("an engine is made from a URL")
-    if not target.in_memory:
-        _check_directory(target.url)
     arguments = options.merged(
         {
             "poolclass": StaticPool if target.in_memory else NullPool,
@@ -137,15 +133,6 @@ def _checked(make: Any, url: URL, arguments: Mapping[str, Any]) -> Any:
         return make(url, **arguments)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"engine_options, or options of the URL: {error}") from error
-
-
-def _check_directory(url: URL) -> None:
-    database = url.database or ""
-    directory = Path(database).absolute().parent
-    if not database.startswith("file:") and not directory.is_dir():
-        raise StorageUnavailableError(
-            f"the directory {str(directory)!r} of the SQLite file does not exist; create it first"
-        )
 
 
 def _watch(engine: Engine, file: DatabaseFile) -> None:

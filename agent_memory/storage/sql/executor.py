@@ -28,7 +28,7 @@ from agent_memory.storage.sql.appending import MAX_CHARACTERS, GroupAppender
 from agent_memory.storage.sql.engines import EngineOptions, make_async_engine, make_sqlite_engine
 from agent_memory.storage.sql.entries import EntryRow
 from agent_memory.storage.sql.errors import TransactionFailedError
-from agent_memory.storage.sql.sqlite import DatabaseFile, SqliteTransactor
+from agent_memory.storage.sql.sqlite import SqliteTransactor
 from agent_memory.storage.sql.statements import AnyConnection, Row
 from agent_memory.storage.sql.transactor import PooledTransactor, Transactor
 from agent_memory.storage.sql.urls import Target
@@ -123,53 +123,33 @@ class SqlExecutor(ABC):
 class ThreadExecutor(SqlExecutor):
     """For engines that block: one thread that writes and, beside it, one that reads.
 
-    Both threads are queues of calls, with a connection each; groups of saves go to the writer.
+    Both threads are queues of calls, each with a transactor; groups of saves go to the writer.
 
     Args:
         engine: where connections come from.
-        own: whether it is ours: transactions begin with ``BEGIN IMMEDIATE``, each thread keeps
-            its connection, and the engine is disposed of at the end.
-        patience: seconds after which there is no further attempt.
+        writer: runs what writes.
+        reader: runs what reads.
         one_thread: for a database in memory, which lives in one connection.
-        file: the SQLite file, if the engine is ours and opens one.
+        own: whether the engine is ours, and to be disposed of at the end.
     """
 
     def __init__(
         self,
         engine: Engine,
+        writer: Transactor,
+        reader: Transactor,
         *,
-        own: bool,
         one_thread: bool,
-        patience: float,
-        file: DatabaseFile | None,
+        own: bool,
     ) -> None:
         super().__init__(engine)
         self._own = own
-        make = partial(self._make_transactor, engine, own=own, patience=patience, file=file)
-        self._write_transactor: Transactor = make(begin="BEGIN IMMEDIATE")
-        self._read_transactor: Transactor = (
-            self._write_transactor if one_thread else make(begin="BEGIN")
-        )
-        self._saves = self._write_thread = self._thread(self._write_transactor, "writer")
-        self._read_thread = (
-            self._write_thread if one_thread else self._thread(self._read_transactor, "reader")
-        )
-        if file is not None:
-            self._close_together(self._write_transactor, self._read_thread, self._read_transactor)
-            self._close_together(self._read_transactor, self._write_thread, self._write_transactor)
-
-    @staticmethod
-    def _make_transactor(
-        engine: Engine, *, own: bool, patience: float, begin: str, file: DatabaseFile | None
-    ) -> Transactor:
-        if own:
-            return SqliteTransactor(engine, begin=begin, file=file)
-        # SQLite's own waiting for a lock takes the place of further attempts.
-        attempts = 1 if engine.dialect.name == "sqlite" else 4
-        autocommit = _autocommitting(engine)
-        return PooledTransactor(
-            engine, time.sleep, autocommit=autocommit, attempts=attempts, patience=patience
-        )
+        self._write_transactor = writer
+        self._read_transactor = reader
+        self._saves = self._write_thread = self._thread(writer, "writer")
+        self._read_thread = self._write_thread if one_thread else self._thread(reader, "reader")
+        self._close_together(writer, self._read_thread, reader)
+        self._close_together(reader, self._write_thread, writer)
 
     def _thread(self, transactor: Transactor, name: str) -> ThreadGroupCommit[EntryRow]:
         return ThreadGroupCommit(
@@ -312,35 +292,31 @@ class LoopExecutor(SqlExecutor):
 
 def make_executor(target: Target, options: EngineOptions) -> SqlExecutor:
     """Return the executor for a target; called in the loop that uses the store first."""
-    patience = options.timeout
-    if isinstance(target.engine, AsyncEngine):
-        engine = target.engine.sync_engine
-        return LoopExecutor(
-            target.engine,
-            CallersLoop(_OTHER_LOOP),
-            PooledTransactor(
-                engine,
-                _sleep_in_greenlet,
-                autocommit=_autocommitting(engine),
-                patience=patience,
-            ),
+    engine, one_thread = target.engine, target.in_memory
+    if isinstance(engine, AsyncEngine):
+        pooled = PooledTransactor(
+            engine.sync_engine,
+            _autocommitting(engine.sync_engine),
+            _sleep_in_greenlet,
+            patience=options.timeout,
         )
-    if target.engine is not None or target.family == "sqlite":
-        own = target.engine is None
-        sync_engine, file = target.engine, None
-        if sync_engine is None:
-            sync_engine, file = make_sqlite_engine(target, options)
-        return ThreadExecutor(
-            sync_engine, own=own, one_thread=target.in_memory, patience=patience, file=file
+        return LoopExecutor(engine, CallersLoop(_OTHER_LOOP), pooled)
+    if engine is not None:
+        pooled = PooledTransactor(
+            engine, _autocommitting(engine), time.sleep, patience=options.timeout
         )
+        return ThreadExecutor(engine, pooled, pooled, one_thread=one_thread, own=False)
+    if target.family == "sqlite":
+        engine, file = make_sqlite_engine(target, options)
+        writer = SqliteTransactor(engine, file)
+        reader = writer if one_thread else SqliteTransactor(engine, file)
+        return ThreadExecutor(engine, writer, reader, one_thread=one_thread, own=True)
     made, isolation = make_async_engine(target, options)
     base = transacting = made.sync_engine
     if isolation is not None:
         transacting = base.execution_options(isolation_level=isolation)
-    transactor = PooledTransactor(
-        transacting, _sleep_in_greenlet, autocommit=base, patience=patience
-    )
-    return LoopExecutor(made, BackgroundLoop(_NAME), transactor)
+    pooled = PooledTransactor(transacting, base, _sleep_in_greenlet, patience=options.timeout)
+    return LoopExecutor(made, BackgroundLoop(_NAME), pooled)
 
 
 def _error_for(error: BaseException, key: ChatKey | None) -> BaseException:

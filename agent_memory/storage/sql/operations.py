@@ -10,10 +10,9 @@ from agent_memory.errors import CorruptedRecordError
 from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
 from agent_memory.storage.codec import decode_record, encode_record
-from agent_memory.storage.sql.appending import ChatRow, now
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.schema import KEY_COLUMNS
-from agent_memory.storage.sql.statements import AnyConnection, Row, Statements
+from agent_memory.storage.sql.statements import AnyConnection, ChatRow, Row, Statements, now
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from agent_memory.log import LogSlice
-from agent_memory.storage.sql.appending import ChatRow, Save, SaveGroup, now
-from agent_memory.storage.sql.statements import AnyConnection, KeyValues, Statements
+from agent_memory.storage.sql.appending import Save, SaveGroup
+from agent_memory.storage.sql.statements import AnyConnection, ChatRow, KeyValues, Statements, now
 
 # Arrays, so that one text serves groups of any size. The rows come in key order and are locked
 # in that order. What a statement cannot finish it undoes, so that it needs no transaction.

@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT, VARBINARY
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateTable, SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from agent_memory.errors import InvalidRequestError, StorageError, StorageUnavailableError
@@ -118,8 +118,12 @@ def _number(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, autoincrement=False)
 
 
+def _table(name: str, metadata: MetaData, *parts: SchemaItem) -> Table:
+    return Table(name, metadata, *parts, mysql_engine="InnoDB", mariadb_engine="InnoDB")
+
+
 def _chats(name: str, metadata: MetaData) -> Table:
-    return Table(
+    return _table(
         name,
         metadata,
         # On SQLite only INTEGER makes the number an alias of the row id.
@@ -135,13 +139,11 @@ def _chats(name: str, metadata: MetaData) -> Table:
         _number("created_at"),  # microseconds since 1970, UTC
         _number("updated_at"),
         UniqueConstraint(*KEY_COLUMNS, name=f"{name}_key"),
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
     )
 
 
 def _entries(name: str, metadata: MetaData) -> Table:
-    return Table(
+    return _table(
         name,
         metadata,
         _number("chat"),
@@ -156,13 +158,11 @@ def _entries(name: str, metadata: MetaData) -> Table:
         # Not WITHOUT ROWID on SQLite: rows above 1,000 bytes would spill into pages of their own
         # (twice the file for messages of 1,500 bytes), and a group of saves to many chats would
         # touch a page of each.
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
     )
 
 
 def _records(name: str, metadata: MetaData) -> Table:
-    return Table(
+    return _table(
         name,
         metadata,
         _number("chat"),
@@ -170,19 +170,15 @@ def _records(name: str, metadata: MetaData) -> Table:
         Column("id", _id(), nullable=False),
         Column("body", _body(), nullable=False),
         PrimaryKeyConstraint("chat", "number"),
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
     )
 
 
 def _layout(name: str, metadata: MetaData) -> Table:
-    return Table(
+    return _table(
         name,
         metadata,
         Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
         Column("version", Integer, nullable=False),
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
     )
 
 

@@ -144,6 +144,11 @@ def _give_mode(path: str, database: os.stat_result) -> None:
 
 def _make_private(path: str) -> None:
     """Make an empty file that its owner alone may read; SQLite gives its -wal the same mode."""
+    directory = os.path.dirname(path)  # noqa: PTH120 - a string
+    if not os.path.isdir(directory):  # noqa: PTH112 - a string
+        raise DatabaseFileError(
+            f"the directory {directory!r} of the SQLite file does not exist; create it first"
+        )
     with suppress(FileExistsError):  # another process was faster, or it is a link to nothing
         if sys.platform == "linux":
             # Without opening it: closing any descriptor of a file gives up all the locks that
@@ -193,16 +198,14 @@ class SqliteTransactor(Transactor):
 
     Args:
         engine: of a SQLite URL, made so that SQLAlchemy begins no transactions.
-        begin: a statement that begins a transaction.
         file: what the connection opens, to be watched; None for a database in memory.
 
     Attributes:
         close_other: has the connection closed that another transactor keeps to the same file.
     """
 
-    def __init__(self, engine: Engine, *, begin: str, file: DatabaseFile | None) -> None:
+    def __init__(self, engine: Engine, file: DatabaseFile | None) -> None:
         self._engine = engine
-        self._begin = begin
         self._connection: SqliteConnection | None = None
         self._file = file
         self._identity: Identity = ()
@@ -219,7 +222,7 @@ class SqliteTransactor(Transactor):
         connection: SqliteConnection | None = None
         try:
             connection = self._connected()
-            connection.exec_driver_sql(self._begin)
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
             result = work(connection)
             stored = None
             connection.commit()

@@ -5,7 +5,8 @@ It is then run as text, because Core's per-execution cost would dominate a lone 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -25,7 +26,7 @@ IDS_AT_ONCE: Final = 500
 """How many ids one look-up may name: older releases of SQLite take 999 parameters."""
 
 _KEY_IS: Final = "user_id = :user_id AND session_id = :session_id AND agent_id = :agent_id"
-_ADVANCED: Final = (*KEY_COLUMNS, "last")
+_ADVANCED: Final = (*KEY_COLUMNS, "last", "floor", "created_at", "updated_at")
 
 # Chat, floor, position, body; one row with nulls if there are no entries. Chat and entries come
 # from one statement, hence from one snapshot: a delete between the two never pairs an old floor
@@ -53,6 +54,20 @@ SELECT chat, records.number, body
 FROM {chats} AS chats JOIN {records} AS records ON records.chat = chats.number
 WHERE {key} ORDER BY records.number {ending}
 """
+
+
+@attrs.define(eq=False)
+class ChatRow:
+    """A chat's row: its number, its floor and the position of its newest entry."""
+
+    number: int
+    floor: int
+    last: int
+
+
+def now() -> int:
+    """Return the time as the tables keep it: microseconds since 1970."""
+    return time.time_ns() // 1_000
 
 
 class AnyConnection(Protocol):
@@ -228,34 +243,43 @@ class Statements:
         return f"({after})"
 
     def advance_last(
-        self, connection: AnyConnection, chats: Sequence[Row], now: int
-    ) -> Iterator[Row]:
-        """Raise `last` of several chats, making those that are new.
+        self, connection: AnyConnection, counts: Mapping[KeyValues, int]
+    ) -> dict[KeyValues, ChatRow]:
+        """Lock chats and raise their last positions, making the chats that are new.
 
         Args:
-            connection: in a transaction, which then holds locks on them, taken in this order.
-            chats: of each, its key and by how much `last` is raised.
-            now: the time of the change.
+            connection: in a transaction, which holds the locks.
+            counts: by how much each is raised.
 
-        Yields:
-            Of each: its key, number, floor and last, in any order.
+        Returns:
+            Their rows afterwards.
         """
-        times = {"floor": 0, "created_at": now, "updated_at": now}
-        rows = [dict(zip(_ADVANCED, chat, strict=True), **times) for chat in chats]
+        at = now()
+        # In key order, so that two transactions never wait for each other.
+        rows = [
+            dict(zip(_ADVANCED, (*chat, counts[chat], 0, at, at), strict=True))
+            for chat in sorted(counts)
+        ]
+        return {
+            (user_id, session_id, agent_id): ChatRow(*row)
+            for user_id, session_id, agent_id, *row in self._advanced(connection, rows)
+        }
+
+    def _advanced(
+        self, connection: AnyConnection, rows: Sequence[dict[str, Any]]
+    ) -> Iterable[Row]:
         if not self._returns_rows:
             core(connection).execute(self._upsert, rows)
-            keys = [chat[:-1] for chat in chats]
-            yield from core(connection).execute(self._chats_of, {"keys": keys})
-        elif self.family == "sqlite" or len(rows) == 1:
+            keys = [[row[name] for name in KEY_COLUMNS] for row in rows]
+            return core(connection).execute(self._chats_of, {"keys": keys})
+        if self.family == "sqlite" or len(rows) == 1:
             # Core would take longer than SQLite itself, which is in this process.
-            for row in rows:
-                yield from self._advance_last.rows(connection, row)
-        else:
-            yield from core(connection).execute(self._upsert, rows)
+            return [self._advance_last.rows(connection, row)[0] for row in rows]
+        return core(connection).execute(self._upsert, rows)
 
     @cached_property
     def _advance_last(self) -> Statement:
-        return self._statement(self._upsert, [*_ADVANCED, "floor", "created_at", "updated_at"])
+        return self._statement(self._upsert, _ADVANCED)
 
     @cached_property
     def _upsert(self) -> Any:

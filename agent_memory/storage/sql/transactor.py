@@ -99,25 +99,22 @@ class PooledTransactor(Transactor):
 
     Args:
         engine: where connections for transactions come from.
-        pause: waits between attempts; called with a number of seconds.
         autocommit: where those for single statements come from.
-        attempts: how often a function may be run when the failure allows it.
+        pause: waits between attempts; called with a number of seconds.
         patience: seconds after which there is no further attempt.
     """
 
     def __init__(
         self,
         engine: Engine,
+        autocommit: Engine,
         pause: Callable[[float], None],
         *,
-        autocommit: Engine,
-        attempts: int = len(_DELAYS) + 1,
         patience: float,
     ) -> None:
         self._engine = engine
         self._autocommit = autocommit
         self._pause = pause
-        self._delays = _DELAYS[: attempts - 1]
         self._patience = patience
 
     def transact(
@@ -161,7 +158,7 @@ class PooledTransactor(Transactor):
         """
         stored: bool | None = False
         deadline = time.monotonic() + self._patience
-        for delay in (*self._delays, None):
+        for delay in (*_DELAYS, None):
             try:
                 with self._connection(engine) as connection:
                     return once(connection)
