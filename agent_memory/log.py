@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeGuard
+from warnings import warn
 
 import attrs
 
@@ -186,10 +187,12 @@ class SummaryRecord:
         position: the summary and head reach up to it; what follows is read from the log.
         message_id: the id of the entry at `position`, to notice that the log is another one.
         floor: the chat's floor when the summary was made; at another floor the record is void.
-        known: the newest position that was known when the summary was made. What was retracted
-            up to it is not in the summary; what is retracted beyond it makes the record void.
-        told: the newest position of which the summary's text may tell something, though the
-            message may be shown as well; what the summarizer itself kept lies beyond it.
+        known_through: the newest position that was known when the summary was made. What was
+            retracted up to it is not in the summary; what is retracted beyond it makes the
+            record void. Given and stored as ``known``.
+        summarized_through: the newest position that the summary's text may mention, though the
+            message may be shown as well; what the summarizer itself kept lies beyond it. Given
+            and stored as ``told``.
         covered: which messages the summary stands for, with those of its predecessors.
         replaces: the id of the record it was made from, None for the first.
         summarizer: the name of what made it.
@@ -209,8 +212,8 @@ class SummaryRecord:
     message_id: str
     floor: int
     covered: Covered
-    known: int = 0
-    told: int = 0
+    known_through: int = attrs.field(default=0, alias="known")
+    summarized_through: int = attrs.field(default=0, alias="told")
     replaces: str | None = None
     summarizer: str = ""
     reason: str = ""
@@ -221,6 +224,18 @@ class SummaryRecord:
     usage: Usage | None = None
     id: str = attrs.field(factory=new_id, validator=id_field)
     created_at: datetime = attrs.field(factory=lambda: datetime.now(UTC), converter=utc_timestamp)
+
+    @property
+    def known(self) -> int:
+        """Deprecated: `known_through`."""
+        warn("SummaryRecord.known is known_through now", DeprecationWarning, stacklevel=2)
+        return self.known_through
+
+    @property
+    def told(self) -> int:
+        """Deprecated: `summarized_through`."""
+        warn("SummaryRecord.told is summarized_through now", DeprecationWarning, stacklevel=2)
+        return self.summarized_through
 
     def fits(self, floor: int, last: int) -> bool:
         """Whether the record belongs to a log that lives from `floor` + 1 to `last`."""
@@ -326,11 +341,11 @@ def is_outdated(record: SummaryRecord, following: Iterable[Entry]) -> bool:
     beyond: set[str] = set()
     for entry in following:
         if isinstance(entry, ConversationMessage):
-            if (entry.position or 0) > record.told:
+            if (entry.position or 0) > record.summarized_through:
                 beyond.add(entry.id)
             continue
         retraction = retraction_of(entry)
-        if retraction is None or (entry.position or 0) <= record.known:
+        if retraction is None or (entry.position or 0) <= record.known_through:
             continue
         if retraction.everything or not retraction.ids <= beyond:
             return True

@@ -88,6 +88,25 @@ def test_a_record_at_its_floor_never_fits():
     assert not record.fits(2, 9)
 
 
+def test_a_record_still_has_the_names_of_0_1():
+    """It is made and stored with them; to read them warns."""
+    record = SummaryRecord(
+        summary=(),
+        head=(),
+        position=5,
+        message_id="m",
+        floor=2,
+        covered=Covered(3, 5, 3),
+        known=9,
+        told=7,
+    )
+    assert (record.known_through, record.summarized_through) == (9, 7)
+    with pytest.warns(DeprecationWarning, match="known_through"):
+        assert record.known == 9
+    with pytest.warns(DeprecationWarning, match="summarized_through"):
+        assert record.told == 7
+
+
 def test_a_record_is_stamped_when_it_is_made():
     """With an id of its own and the current time."""
     before = datetime.now(UTC)

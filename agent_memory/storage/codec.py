@@ -88,7 +88,9 @@ def entry_of(
 
 def encode_record(record: SummaryRecord) -> str:
     """Return a summary record as one line of JSON that UTF-8 can hold."""
-    fields = {"v": VERSION, **attrs.asdict(record, recurse=False)}
+    # The stored names are those that a record is made with; an attribute may have another one.
+    named = {field.alias: getattr(record, field.name) for field in attrs.fields(SummaryRecord)}
+    fields: dict[Any, Any] = {"v": VERSION, **named}
     # A summary may hold messages of the log too: an open question, or what was kept as it is.
     for name, messages in (("summary", record.summary), ("head", record.head)):
         fields[name] = [

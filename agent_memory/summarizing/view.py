@@ -144,7 +144,7 @@ class ChatView:
         view = cls(log.floor, count=count, present=present)
         view.head, view.summary = record.head, record.summary
         view.covered, view.record_id = record.covered, record.id
-        view.summarized_through = record.told
+        view.summarized_through = record.summarized_through
         view.last = view.covered_through = record.position
         view.last_id = view.covered_through_id = record.message_id
         view._rebuild()

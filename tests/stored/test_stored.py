@@ -253,9 +253,8 @@ async def test_every_summary_record_is_as_it_was_made(storage):
         for message, expected in zip(record.summary, fields["summary"], strict=True):
             check_message(message, expected, None, (None, None, None))
         plain = fields.keys() - {"covered", "usage", "head", "summary"}
-        assert {name: getattr(record, name) for name in plain} == {
-            name: fields[name] for name in plain
-        }
+        found = {field.alias: getattr(record, field.name) for field in attrs.fields(type(record))}
+        assert {name: found[name] for name in plain} == {name: fields[name] for name in plain}
     newest = await storage.summaries().load_summary(ChatKey(*GUIDE))
     assert newest.id == "s2"
 
