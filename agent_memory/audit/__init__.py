@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from agent_memory.audit.chat_copy import chunks_of, missing_in
     from agent_memory.audit.chat_import import ImportCounts, Importer, checked
     from agent_memory.audit.chat_stats import ChatLine, Statistics, Totals, count, newest_chats
-    from agent_memory.audit.chunks import Chunk, DefaultIds, Tally
+    from agent_memory.audit.chunks import Chunk, DefaultIds, ExportCounts, Tally
     from agent_memory.audit.deletion import Removed, delete, prune
-    from agent_memory.audit.exporting import ExportCounts, ExportFormat, export, resume_at
+    from agent_memory.audit.exporting import ExportFormat, export, resume_at
     from agent_memory.audit.findings import BadRecordError, Finding
     from agent_memory.audit.jsonl import ResumePoint
     from agent_memory.audit.log_pages import Hole
@@ -74,9 +74,9 @@ _MODULES = {
     "agent_memory.audit.chat_copy": ("chunks_of", "missing_in"),
     "agent_memory.audit.chat_import": ("ImportCounts", "Importer", "checked"),
     "agent_memory.audit.chat_stats": ("ChatLine", "Statistics", "Totals", "count", "newest_chats"),
-    "agent_memory.audit.chunks": ("Chunk", "DefaultIds", "Tally"),
+    "agent_memory.audit.chunks": ("Chunk", "DefaultIds", "ExportCounts", "Tally"),
     "agent_memory.audit.deletion": ("Removed", "delete", "prune"),
-    "agent_memory.audit.exporting": ("ExportCounts", "ExportFormat", "export", "resume_at"),
+    "agent_memory.audit.exporting": ("ExportFormat", "export", "resume_at"),
     "agent_memory.audit.findings": ("BadRecordError", "Finding"),
     "agent_memory.audit.jsonl": ("ResumePoint",),
     "agent_memory.audit.log_pages": ("Hole",),

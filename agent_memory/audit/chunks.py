@@ -1,4 +1,4 @@
-"""What sources of messages give: lines, records, and the chunks of chats made of them."""
+"""What sources give, lines and the chunks of chats made of them; and what exports write to."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import attrs
 
 from agent_memory.audit.findings import Finding
-from agent_memory.audit.log_pages import PAGE, PAGE_BYTES
+from agent_memory.audit.log_pages import PAGE, PAGE_BYTES, Hole
 from agent_memory.errors import InvalidRequestError
 from agent_memory.log import Entry, SummaryRecord
 from agent_memory.messages import ChatKey
@@ -64,19 +64,48 @@ class Chunk:
         return f"the chat of {self.key}, position {self.entries[index].position}"
 
 
-@attrs.frozen
-class ExportPiece:
-    """A part of an export's output.
+@attrs.define
+class ExportCounts:
+    """Export statistics.
 
     Args:
-        text: to be written as it is.
-        entries: how many of the chat's entries it stands for.
-        left_out: how many of their parts have no place in the format.
+        entries: how many messages and notes were written.
+        bad: how many positions could not be read.
+        left_out: how many parts of messages have no place in the format.
     """
 
-    text: str
     entries: int = 0
+    bad: int = 0
     left_out: int = 0
+
+
+@attrs.frozen
+class ExportWriter:
+    """Writes an export's output, and counts what it holds.
+
+    Args:
+        out: where to write; nothing of it is read.
+        on_hole: called for positions that cannot be read; may raise.
+        on_progress: called with the number of entries written.
+        counts: the statistics so far.
+    """
+
+    out: BinaryIO
+    on_hole: Callable[[Hole], object]
+    on_progress: Callable[[int], object]
+    counts: ExportCounts = attrs.field(factory=ExportCounts)
+
+    def write(self, text: str, entries: int = 0, left_out: int = 0) -> None:
+        """Write text that stands for so many entries of a chat."""
+        self.out.write(text.encode())
+        self.counts.entries += entries
+        self.counts.left_out += left_out
+        self.on_progress(entries)
+
+    def tell(self, hole: Hole) -> None:
+        """Count positions that cannot be read; what marks them is written next."""
+        self.counts.bad += hole.count
+        self.on_hole(hole)
 
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"

@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
-import attrs
-
 from agent_memory.audit import jsonl
-from agent_memory.audit.chunks import ExportPiece
+from agent_memory.audit.chunks import ExportCounts, ExportWriter
 from agent_memory.audit.escaping import one_line, safe_json, visible
 from agent_memory.audit.log_pages import Hole, LogItem, each_of, hole_text, note_text, part_text
 from agent_memory.audit.selection import WHOLE, Scope, Selection
@@ -29,21 +27,6 @@ ExportFormat: TypeAlias = Literal["jsonl", "openai", "openai-json", "markdown"]
 """``jsonl`` is lossless; ``openai`` a conversation a line; ``openai-json`` a list of them."""
 
 _TAIL: Final = 1 << 16
-
-
-@attrs.define
-class ExportCounts:
-    """Export statistics.
-
-    Args:
-        entries: how many messages and notes were written.
-        bad: how many positions could not be read.
-        left_out: how many parts of messages have no place in the format.
-    """
-
-    entries: int = 0
-    bad: int = 0
-    left_out: int = 0
 
 
 async def export(
@@ -70,71 +53,54 @@ async def export(
         on_hole: called for positions that cannot be read; may raise.
         on_progress: called with the number of entries written, piece by piece.
     """
-    done = ExportCounts()
-    if form == "jsonl" and since is None:
-        out.write(jsonl.header(selection).encode() + b"\n")
-    async for piece in _pieces(storage, scope, form, since, selection):
-        if isinstance(piece, Hole):
-            done.bad += piece.count
-            on_hole(piece)
-        else:
-            out.write(piece.text.encode())
-            done.entries += piece.entries
-            done.left_out += piece.left_out
-            on_progress(piece.entries)
-    return done
-
-
-def _pieces(
-    storage: ChatStorage,
-    scope: Scope,
-    form: ExportFormat,
-    since: jsonl.ResumePoint | None,
-    selection: Selection,
-) -> AsyncIterator[ExportPiece | Hole]:
+    writer = ExportWriter(out, on_hole, on_progress)
     if form == "jsonl":
-        ids = scope.user_id, scope.session_id, scope.agent_id
-        return jsonl.lines_of(storage, *ids, since=since, selection=selection)
-    if form == "markdown":
-        return _documents(storage, scope, selection)
-    return _conversations(storage, scope, selection, is_list=form == "openai-json")
+        if since is None:
+            writer.write(jsonl.header(selection) + "\n")
+        await jsonl.write_lines(storage, scope, writer, since=since, selection=selection)
+    elif form == "markdown":
+        await _write_documents(storage, scope, writer, selection)
+    else:
+        is_list = form == "openai-json"
+        await _write_conversations(storage, scope, writer, selection, is_list=is_list)
+    return writer.counts
 
 
-async def _documents(
-    storage: ChatStorage, scope: Scope, selection: Selection
-) -> AsyncIterator[ExportPiece | Hole]:
+async def _write_documents(
+    storage: ChatStorage, scope: Scope, writer: ExportWriter, selection: Selection
+) -> None:
     session: list[ChatInfo] = []
     async for info in scope.chats(storage):
         if session and _session_of(session[0]) != _session_of(info):
-            async for piece in markdown_of(storage, session, selection):
-                yield piece
+            await _write_markdown(storage, session, writer, selection)
             session = []
         session.append(info)
     if session:
-        async for piece in markdown_of(storage, session, selection):
-            yield piece
+        await _write_markdown(storage, session, writer, selection)
 
 
 def _session_of(info: ChatInfo) -> tuple[str, str]:
     return info.key.user_id, info.key.session_id
 
 
-async def _conversations(
-    storage: ChatStorage, scope: Scope, selection: Selection, *, is_list: bool
-) -> AsyncIterator[ExportPiece | Hole]:
-    first = True
+async def _write_conversations(
+    storage: ChatStorage,
+    scope: Scope,
+    writer: ExportWriter,
+    selection: Selection,
+    *,
+    is_list: bool,
+) -> None:
+    opening, between, end = ("[\n", ",\n", "\n]\n") if is_list else ("", "\n", "\n")
+    is_empty = True
     async for info in scope.chats(storage):
-        is_empty = True
-        async for piece in conversation_of(storage, info, selection):
-            if is_empty and is_list:
-                yield ExportPiece("[\n" if first else ",\n")
+        before = opening if is_empty else between
+        if await _write_conversation(storage, info, writer, selection, before):
             is_empty = False
-            yield piece
-        if not is_empty:
-            first = False
-            yield ExportPiece("" if is_list else "\n")
-    if is_list:
-        yield ExportPiece("[]\n" if first else "\n]\n")
+    if not is_empty:
+        writer.write(end)
+    elif is_list:
+        writer.write("[]\n")
 
 
 def resume_at(path: Path) -> jsonl.ResumePoint | None:
@@ -192,10 +158,14 @@ def _last_break(file: BinaryIO, before: int) -> int:
 _SEGMENT: Final = 200
 
 
-async def conversation_of(
-    storage: ChatStorage, info: ChatInfo, selection: Selection = WHOLE
-) -> AsyncIterator[ExportPiece | Hole]:
-    """Yield a chat as one line of OpenAI's format, in pieces.
+async def _write_conversation(
+    storage: ChatStorage,
+    info: ChatInfo,
+    writer: ExportWriter,
+    selection: Selection,
+    before: str,
+) -> bool:
+    """Write a chat as one line of OpenAI's format, piece by piece.
 
     A selection is named in the line (``selected``); where nothing of a chat
     is selected, there is no line.
@@ -204,44 +174,47 @@ async def conversation_of(
     not carried: use the lossless form for those. Notes, and positions that cannot be read, stand
     in lists of their own, ``notes`` and ``holes``, where the format has a place for them: each
     says its position, and before which of the messages (``before``, an index) it is.
+
+    Returns:
+        Whether there is a line; `before` is written before it.
     """
     key = info.key
     items = await selection.begun(each_of(storage, info))
     if items is None:
-        return
+        return False
     names: dict[str, Any] = {
         "id": key.session_id,
         "user_id": key.user_id,
         "agent_id": key.agent_id,
         **({"selected": selection.as_dict()} if selection else {}),
     }
-    yield ExportPiece(safe_json(to_json(names))[:-1] + ', "messages": [')
+    writer.write(before + safe_json(to_json(names))[:-1] + ', "messages": [')
     separator, count = "", 0
     marks: dict[str, list[dict[str, Any]]] = {"notes": [], "holes": []}
     # Conversion pairs calls with results within one list, so that segments end between
     # exchanges.
     async for segment in _segments(items):
         if isinstance(segment, Hole):
-            yield segment
+            writer.tell(segment)
             reason = f"{segment.place}: {segment.reason}"
             place = {"position": segment.first, "through": segment.last, "before": count}
             marks["holes"].append({**place, "unreadable": reason})
-            yield ExportPiece("", segment.count)
+            writer.write("", segment.count)
         elif isinstance(segment, Note):
             said = {"note": segment.kind, "data": segment.data}
             marks["notes"].append({"position": segment.position, "before": count, **said})
-            yield ExportPiece("", 1)
+            writer.write("", 1)
         else:
             converted = convert(segment, "openai")
             count += len(converted.messages)
             texts = [safe_json(to_json(message)) for message in converted.messages]
             text = separator + ", ".join(texts) if texts else ""
             separator = ", " if text else separator
-            yield ExportPiece(text, len(segment), len(converted.left_out))
+            writer.write(text, len(segment), len(converted.left_out))
     held = {name: listed for name, listed in marks.items() if listed}
     lists = "".join([f', "{name}": {safe_json(to_json(held[name]))}' for name in held])
-    yield ExportPiece("]" + lists)
-    yield ExportPiece("}")
+    writer.write(f"]{lists}}}")
+    return True
 
 
 async def _segments(
@@ -281,10 +254,10 @@ _FENCE: Final = re.compile(r"`+")
 _SPECIAL: Final = {ord(sign): f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>~&-"}
 
 
-async def markdown_of(
-    storage: ChatStorage, infos: Sequence[ChatInfo], selection: Selection = WHOLE
-) -> AsyncIterator[ExportPiece | Hole]:
-    """Yield a session as Markdown, a message, note or hole at a time.
+async def _write_markdown(
+    storage: ChatStorage, infos: Sequence[ChatInfo], writer: ExportWriter, selection: Selection
+) -> None:
+    """Write a session as Markdown, a message, note or hole at a time.
 
     What was said stands in fenced blocks, as it was written. The chats of several agents are
     merged into one transcript, as they were spoken.
@@ -292,24 +265,25 @@ async def markdown_of(
     Args:
         storage: where they are.
         infos: the session's chats, at least one.
+        writer: what writes.
         selection: what of them; where nothing is, nothing is written.
     """
     streams = {info.key.agent_id: each_of(storage, info) for info in infos}
     items = await selection.begun(merge_streams(streams))
     if items is None:
         return
-    yield ExportPiece(_title(infos, selection))
+    writer.write(_title(infos, selection))
     several = len(infos) > 1
     async for item in items:
         if isinstance(item, Hole):
-            yield item
+            writer.tell(item)
             agent = f" · {_escaped(item.key.agent_id)}" if several else ""
             head = f"\n## {_escaped(item.positions)} · hole{agent}\n"
-            yield ExportPiece(f"{head}\n**{_escaped(hole_text(item))}**\n", item.count)
+            writer.write(f"{head}\n**{_escaped(hole_text(item))}**\n", item.count)
         else:
             agent = f" · {_escaped(item.agent_id or '')}" if several else ""
-            yield ExportPiece(_section(item, agent), 1)
-    yield ExportPiece("\n")
+            writer.write(_section(item, agent), 1)
+    writer.write("\n")
 
 
 def _title(infos: Sequence[ChatInfo], selection: Selection) -> str:

@@ -12,7 +12,7 @@ positions below a chat's floor, which hold nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
@@ -23,7 +23,7 @@ from agent_memory.audit.chat_copy import records_of
 from agent_memory.audit.chunks import (
     ChatEnd,
     Chunk,
-    ExportPiece,
+    ExportWriter,
     Line,
     SourceEntry,
     in_chunks,
@@ -31,8 +31,8 @@ from agent_memory.audit.chunks import (
 )
 from agent_memory.audit.escaping import safe_json
 from agent_memory.audit.findings import Finding
-from agent_memory.audit.log_pages import Hole, LogItem, log_of
-from agent_memory.audit.selection import WHOLE, Selection
+from agent_memory.audit.log_pages import ChatReader, Hole, LogItem
+from agent_memory.audit.selection import WHOLE, Scope, Selection
 from agent_memory.content import freeze
 from agent_memory.errors import AgentMemoryError, CorruptedRecordError, InvalidRequestError
 from agent_memory.keys import chat_key, check_id
@@ -92,61 +92,54 @@ class ResumePoint:
     ended: bool
 
 
-async def lines_of(
+async def write_lines(
     storage: ChatStorage,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    agent_id: str | None = None,
+    scope: Scope,
+    writer: ExportWriter,
     *,
     since: ResumePoint | None = None,
     selection: Selection = WHOLE,
-) -> AsyncIterator[ExportPiece | Hole]:
-    """Yield the lines of an export, without the header.
+) -> None:
+    """Write the lines of an export, without the header.
 
     Args:
         storage: where the chats are.
-        user_id, session_id, agent_id: of which user, session or chat; all by default.
+        scope: which chats.
+        writer: what writes.
         since: where an earlier export of the same chats ended.
         selection: which entries. Where it omits any, no line ends a chat and no summary is
             written, so that no reader takes the file for a complete export.
-
-    Yields:
-        A piece for each line; for positions that cannot be read, the hole and then a line that
-        marks it.
     """
-    async for info in storage.list_chats(user_id, session_id):
+    async for info in scope.chats(storage):
         after, key = 0, info.key
-        if agent_id not in (None, key.agent_id):
-            continue
         if since is not None:
             if key < since.key or (key == since.key and since.ended):
                 continue
             after = since.position if key == since.key else 0
-        async for line in _chat_lines(storage, info, after, selection):
-            yield line
+        await _write_chat(storage, info, after, writer, selection)
 
 
-async def _chat_lines(
-    storage: ChatStorage, info: ChatInfo, after: int, selection: Selection
-) -> AsyncIterator[ExportPiece | Hole]:
-    key = info.key
-    start = _start(key)
-    floor, last = info.floor, max(info.floor, after)
-    async for page in log_of(storage, info, after=after):
-        floor = page.floor
-        for item in filter(selection.takes, page.items):
-            if isinstance(item, Hole):
-                last = item.last
-                yield item
-                yield ExportPiece(_hole_line(start, item), item.count)
-            else:
-                last = item.position or last
-                yield ExportPiece(_line(start, item), 1)
+async def _write_chat(
+    storage: ChatStorage, info: ChatInfo, after: int, writer: ExportWriter, selection: Selection
+) -> None:
+    start, last = _start(info.key), max(info.floor, after)
+    reader = ChatReader(storage, info, after)
+    async for item in reader.items():
+        if not selection.takes(item):
+            continue
+        if isinstance(item, Hole):
+            last = item.last
+            writer.tell(item)
+            writer.write(_hole_line(start, item), item.count)
+        else:
+            last = item.position or last
+            writer.write(_line(start, item), 1)
     if selection:
         return
-    records = [encode_record(record) for record in await records_of(storage, info, floor)]
+    records = [encode_record(record) for record in await records_of(storage, info, reader.floor)]
     summaries = safe_json(",".join(records))
-    yield ExportPiece(f'{start}{last},"ends":true,"floor":{floor},"summaries":[{summaries}]}}\n')
+    end = f'{start}{last},"ends":true,"floor":{reader.floor},"summaries":[{summaries}]}}\n'
+    writer.write(end)
 
 
 def item_line(key: ChatKey, item: LogItem) -> str:

@@ -147,46 +147,60 @@ LogItem: TypeAlias = Entry | Hole
 """What a position of a log holds, as an auditor reads it."""
 
 
-@attrs.frozen
-class LogPage:
-    """A part of a log.
-
-    Args:
-        items: what its positions hold, in order.
-        floor: the chat's floor when it was read.
-    """
-
-    items: Sequence[LogItem]
-    floor: int
-
-
-async def log_of(
-    storage: ChatStorage, info: ChatInfo, *, after: int = 0
-) -> AsyncIterator[LogPage]:
-    """Yield a chat's log up to its last position, a page at a time, holes in their places.
+@attrs.define
+class ChatReader:
+    """Reads a chat's log up to its last position, holes in their places; a page is held at a time.
 
     Args:
         storage: where the chat is.
         info: which chat, and up to which position.
         after: only what has a position above it.
+        floor: the chat's floor as it was read last.
     """
-    reader = _GapFinder(info.key, max(after, info.floor), info.last)
-    async for part in pages(storage, info.key, after=after, last=info.last):
-        yield LogPage(list(reader.items(part)), part.floor)
-    if reader.at < info.last:
-        # The log ends early: the entries are missing, or the chat was trimmed while it was
-        # read. The floor decides which.
-        rest = await storage.read_log(*ids_of(info.key), after=reader.at, first=1)
-        yield LogPage(list(reader.missing_before(info.last + 1, rest.floor)), rest.floor)
+
+    storage: ChatStorage
+    info: ChatInfo
+    after: int = 0
+    floor: int = attrs.field(init=False, default=0)
+
+    async def items(self) -> AsyncIterator[LogItem]:
+        """Yield what each position holds, in order."""
+        key, last, self.floor = self.info.key, self.info.last, self.info.floor
+        at = max(self.after, self.floor)
+        async for part in pages(self.storage, key, after=self.after, last=last):
+            self.floor = part.floor
+            for entry in part.entries:
+                position = entry.position or 0
+                for hole in self._missing(at, min(position, last + 1)):
+                    yield hole
+                at = position
+                if position > last:  # stored since the chat was listed
+                    return
+                if is_unreadable(entry):
+                    bad = finding_of(entry, f"position {position}")
+                    yield Hole(key, position, position, bad.location, bad.reason)
+                else:
+                    yield entry
+        if at < last:
+            # The log ends early: the entries are missing, or the chat was trimmed while it was
+            # read. The floor decides which.
+            rest = await self.storage.read_log(*ids_of(key), after=at, first=1)
+            self.floor = rest.floor
+            for hole in self._missing(at, last + 1):
+                yield hole
+
+    def _missing(self, at: int, position: int) -> Iterator[Hole]:
+        """Yield a hole for the positions between two, if there are any above the floor."""
+        first = max(at, self.floor) + 1
+        if first < position:
+            place = f"position {first}" if first == position - 1 else f"positions from {first}"
+            reason = "the store holds nothing there"
+            yield Hole(self.info.key, first, position - 1, place, reason)
 
 
-async def each_of(
-    storage: ChatStorage, info: ChatInfo, *, after: int = 0
-) -> AsyncIterator[LogItem]:
-    """Yield what :func:`log_of` does, one by one."""
-    async for page in log_of(storage, info, after=after):
-        for item in page.items:
-            yield item
+def each_of(storage: ChatStorage, info: ChatInfo, *, after: int = 0) -> AsyncIterator[LogItem]:
+    """Yield what a chat's log holds up to its last position, holes in their places."""
+    return ChatReader(storage, info, after).items()
 
 
 async def marks_of(storage: ChatStorage, key: ChatKey) -> list[Note | Hole]:
@@ -204,40 +218,6 @@ async def marks_of(storage: ChatStorage, key: ChatKey) -> list[Note | Hole]:
 def first_of(mark: Note | Hole) -> int:
     """Return the position of a note, or the first one of a hole."""
     return mark.first if isinstance(mark, Hole) else mark.position or 0
-
-
-@attrs.define
-class _GapFinder:
-    """Finds the positions that a log's pages skip.
-
-    Args:
-        key: the chat.
-        at: the position read last.
-        last: the last one to be read.
-    """
-
-    key: ChatKey
-    at: int
-    last: int
-
-    def items(self, part: LogSlice) -> Iterator[LogItem]:
-        for entry in part.entries:
-            position = entry.position or 0
-            yield from self.missing_before(min(position, self.last + 1), part.floor)
-            self.at = position
-            if position > self.last:  # stored since the chat was listed
-                return
-            if is_unreadable(entry):
-                bad = finding_of(entry, f"position {position}")
-                yield Hole(self.key, position, position, bad.location, bad.reason)
-            else:
-                yield entry
-
-    def missing_before(self, position: int, floor: int) -> Iterator[Hole]:
-        first = max(self.at, floor) + 1
-        if first < position:
-            place = f"position {first}" if first == position - 1 else f"positions from {first}"
-            yield Hole(self.key, first, position - 1, place, "the store holds nothing there")
 
 
 def part_text(part: Part) -> str:

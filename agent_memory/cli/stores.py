@@ -125,7 +125,7 @@ async def opened(store: str | None, *, create: bool = False) -> AsyncGenerator[C
 @contextmanager
 def only_looking() -> Generator[None]:
     """Silence warnings about overdue summaries, which inspecting a view does not make."""
-    log = logging.getLogger("agent_memory.summarizing.cooldown")
+    log = logging.getLogger("agent_memory.summarizing.buffers")
     level = log.level
     # The warning advises on summarizers, and there is none in a command.
     log.setLevel(logging.ERROR)

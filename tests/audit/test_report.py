@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 
 import pytest
 from markdown_it import MarkdownIt
 
-from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, SummarizingChatStorage
-from agent_memory.audit.exporting import markdown_of
+from agent_memory import ConversationMessage, InMemoryChatStorage, SummarizingChatStorage
+from agent_memory.audit.exporting import export
 from agent_memory.audit.report import page as page_module
 from agent_memory.audit.report import render, session_report
 from agent_memory.audit.report.charts import context_chart, time_line
 from agent_memory.audit.report.collecting import ModelRequest
+from agent_memory.audit.selection import Scope
 from agent_memory.cli.demo import demo_conversation
 from agent_memory.errors import MissingDependencyError
 from agent_memory.summarizers import ExtractiveSummarizer, SlidingWindowSummarizer
@@ -170,11 +172,11 @@ async def test_markdown_holds_content_as_text(text):
     async with InMemoryChatStorage() as storage:
         made = [user(text), ConversationMessage("assistant", call)]
         await storage.save_chat_messages(name, name, name, made)
-        (info,) = [info async for info in storage.list_chats()]
-        written = "".join([piece.text async for piece in markdown_of(storage, [info])])
+        out = BytesIO()
+        await export(storage, Scope(), out, "markdown")
+    written = out.getvalue().decode()
     html = MarkdownIt("commonmark").render(written)
     tags = set(re.findall(r"<(/?\w+)", html))
     assert tags <= {"h1", "/h1", "h2", "/h2", "p", "/p", "pre", "/pre", "code", "/code"}
     assert html.count("<h2>") == 2
     assert "\x1b" not in written
-    assert info.key == ChatKey(name, name, name)

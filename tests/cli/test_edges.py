@@ -12,7 +12,7 @@ from executable import run, with_store
 
 import matrix
 from agent_memory import ConversationMessage, StorageUnavailableError
-from agent_memory.audit import exporting
+from agent_memory.audit.chunks import ExportWriter
 from agent_memory.cli.app import COMMANDS
 from agent_memory.cli.app import run as run_here
 
@@ -75,18 +75,16 @@ def test_c92_a_file_has_its_name_when_it_is_whole(form, small, monkeypatch, caps
     assert run_here(whole) == 0
     expected = Path("q").read_bytes()
     Path("q").write_bytes(b"old")
-    pieces = exporting._pieces
+    write, written = ExportWriter.write, []
 
-    async def failing(*arguments):
-        count = 0
-        async for piece in pieces(*arguments):
-            count += 1
-            if count == 20:
-                raise StorageUnavailableError("the connection is gone")
-            yield piece
+    def failing(writer, text, *counts):
+        written.append(text)
+        if len(written) == 20:
+            raise StorageUnavailableError("the connection is gone")
+        write(writer, text, *counts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "_pieces", failing)
+        patch.setattr(ExportWriter, "write", failing)
         assert run_here([*whole, "--force"]) == 1
     assert Path("q").read_bytes() == b"old"
     assert Path("q.part").exists() == (form == "jsonl")
