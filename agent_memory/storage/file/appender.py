@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -22,7 +22,6 @@ from agent_memory.storage._engine.append_plan import (
     PendingSave,
     append_plan,
 )
-from agent_memory.storage._engine.handoff import own_copy
 from agent_memory.storage.file.chat_log import (
     KNOWN,
     ChatLog,
@@ -37,7 +36,6 @@ from agent_memory.storage.file.disk import (
     sync_directory,
     sync_file,
     sync_or_undo,
-    unavailable,
     write_or_undo,
 )
 from agent_memory.storage.file.line_format import (
@@ -184,18 +182,15 @@ class Appender:
         key = saves[0].key
         encoded = [_encoded(save) for save in saves]
         writable = [save for save in encoded if isinstance(save, PendingSave)]
-        outcomes = iter(self._append(key, writable) if writable else [])
-        return [save if isinstance(save, Exception) else next(outcomes) for save in encoded]
-
-    def _append(self, key: ChatKey, saves: Sequence[PendingSave[bytes]]) -> Sequence[Outcome]:
+        if not writable:
+            return [save for save in encoded if isinstance(save, Exception)]
         paths = paths_of(self.root, key)
-        try:
-            with self.lock.acquire(paths, key, create=True) as file:
-                return self._append_locked(file, paths, key, saves)
-        except Exception as error:  # noqa: BLE001 - each waiter raises it
-            if isinstance(error, OSError):
-                error = unavailable(error, key, "saving to the chat")
-            return [cast("Exception", own_copy(error)) for _ in saves]
+        with (
+            os_errors(key, "saving to the chat"),
+            self.lock.acquire(paths, key, create=True) as file,
+        ):
+            outcomes = iter(self._append_locked(file, paths, key, writable))
+        return [save if isinstance(save, Exception) else next(outcomes) for save in encoded]
 
     # ------------------------------------------------------------ with the chat's lock held
 

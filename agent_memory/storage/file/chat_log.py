@@ -91,17 +91,12 @@ class FileSnapshot:
     def _load(self, start: int, stop: int) -> bytes:
         self._file.seek(start)
         data = self._file.read(stop - start)
-        if len(data) == stop - start:
-            return data
-        parts = [data]
-        missing = stop - start - len(data)
-        while missing:
-            data = self._file.read(missing)
-            if not data:
+        while len(data) < stop - start:
+            more = self._file.read(stop - start - len(data))
+            if not more:
                 raise ChangedError
-            parts.append(data)
-            missing -= len(data)
-        return b"".join(parts)
+            data += more
+        return data
 
 
 def _is_whole(line: bytes) -> bool:

@@ -221,18 +221,11 @@ def os_errors(key: ChatKey | None, doing: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise unavailable(error, key, doing) from error
-
-
-def unavailable(error: OSError, key: ChatKey | None, doing: str) -> StorageUnavailableError:
-    """Return the library's error for an ``OSError``."""
-    chat = "" if key is None else f" of {key}"
-    uncertain = isinstance(error, UncertainError)
-    ours = StorageUnavailableError(
-        f"{doing}{chat} failed: {error}. Free space, or check the directory and its permissions, "
-        "then try again",
-        key=key,
-        stored=None if uncertain else False,
-    )
-    ours.__cause__ = error.__cause__ if uncertain else error
-    return ours
+        chat = "" if key is None else f" of {key}"
+        uncertain = isinstance(error, UncertainError)
+        raise StorageUnavailableError(
+            f"{doing}{chat} failed: {error}. Free space, or check the directory and its "
+            "permissions, then try again",
+            key=key,
+            stored=None if uncertain else False,
+        ) from (error.__cause__ if uncertain else error)

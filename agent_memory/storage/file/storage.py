@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from threading import Thread
 from typing import Final, TypeVar, cast
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
@@ -170,9 +170,8 @@ class FileChatStorage(ChatStorage):
         return purged
 
     async def _close(self) -> None:
-        closed = Future[None]()
-        Thread(target=self._shut_down, args=(closed,), name="agent_memory-file-close").start()
-        await result_of(closed)
+        await result_of(self._queue.close())
+        await asyncio.to_thread(self._readers.shutdown)
 
     def summaries(self) -> SummaryStore:
         """Return the summary records, kept in files next to the chats."""
@@ -260,11 +259,6 @@ class FileChatStorage(ChatStorage):
         # In one step of a thread: the extra is not installed, or the file changed, or is damaged.
         suspected = () if reading is None else reading.damage
         return await self._reading(doing, key, self._read_one, key, wanted, None, suspected)
-
-    def _shut_down(self, closed: Future[None]) -> None:
-        self._queue.close().result()
-        self._readers.shutdown(wait=True)
-        closed.set_result(None)
 
     async def _each(
         self, doing: str, items: Iterator[T], at_once: int = _LISTED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from io import FileIO
 
@@ -37,21 +37,6 @@ from agent_memory.storage.file.lock import LOCKS_BESIDE, ChatLock, try_lock
 
 
 @attrs.frozen
-class _Cut:
-    """What a trim keeps of a log.
-
-    Args:
-        floor: the new floor.
-        start: the first byte to keep.
-        removed: how many messages are removed.
-    """
-
-    floor: int
-    start: int
-    removed: int
-
-
-@attrs.frozen
 class Trimmer:
     """Removes messages from chats' files.
 
@@ -73,12 +58,12 @@ class Trimmer:
             if file is None:
                 return 0
             log = ChatLog(FileSnapshot(file), paths.log, key)
-            cut = _cut(log, keep)
-            if cut.floor > log.floor or keep == 0:
+            floor, start, removed = _cut(log, keep)
+            if floor > log.floor or keep == 0:
                 self._remove_summaries(paths)
-            if cut.floor > log.floor:
-                self._replace(file, log, paths, cut)
-            return cut.removed
+            if floor > log.floor:
+                self._replace(file, paths, _what_stays(log, floor, start))
+            return removed
 
     def purge(self, paths: ChatPaths, key: ChatKey, before: float) -> bool:
         """Remove the files of a chat without entries; return whether it did.
@@ -109,18 +94,18 @@ class Trimmer:
             os.unlink(paths.summaries)  # noqa: PTH108 - a string
             sync_directory(paths.directory, self.durability)
 
-    def _replace(self, file: FileIO, log: ChatLog, paths: ChatPaths, cut: _Cut) -> None:
+    def _replace(self, file: FileIO, paths: ChatPaths, content: Iterable[bytes]) -> None:
         with suppress(FileNotFoundError):
             os.unlink(paths.temporary)  # noqa: PTH108 - a string
         with make_file(paths.temporary) as new:
             if hasattr(os, "fchmod"):
-                os.fchmod(new.fileno(), stat.S_IMODE(log.snapshot.stat.st_mode))
+                os.fchmod(new.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
             if not LOCKS_BESIDE:
                 # Held until the new name is flushed: a crash before that brings the old file
                 # back, and loses whatever was appended to the new one.
                 try_lock(new.fileno())
             try:
-                for data in _what_stays(log, cut):
+                for data in content:
                     write_all(new, data)
                 sync_file(new.fileno(), self.durability)
                 if LOCKS_BESIDE:
@@ -134,15 +119,19 @@ class Trimmer:
             sync_directory(paths.directory, self.durability)
 
 
-def _what_stays(log: ChatLog, cut: _Cut) -> Iterator[bytes]:
+def _what_stays(log: ChatLog, floor: int, start: int) -> Iterator[bytes]:
     header = log.header or FileHeader(log.key)
-    yield encode_header(attrs.evolve(header, floor=cut.floor))
-    for start in range(cut.start, log.end, BLOCK):
-        yield log.snapshot.read(start, min(start + BLOCK, log.end))
+    yield encode_header(attrs.evolve(header, floor=floor))
+    for at in range(start, log.end, BLOCK):
+        yield log.snapshot.read(at, min(at + BLOCK, log.end))
 
 
-def _cut(log: ChatLog, keep: int) -> _Cut:
-    """Find where to cut: before the `keep`-th newest message, notes not counted."""
+def _cut(log: ChatLog, keep: int) -> tuple[int, int, int]:
+    """Find where to cut: before the `keep`-th newest message, notes not counted.
+
+    Returns:
+        The new floor, the first byte to keep, and how many messages are removed.
+    """
     newest: deque[EntryRef] = deque(maxlen=keep)
     messages, previous = 0, log.floor
     for at, line in lines(log.snapshot, log.start, log.end):
@@ -154,8 +143,8 @@ def _cut(log: ChatLog, keep: int) -> _Cut:
                 messages += 1
                 newest.append(parsed.ref)
     if keep == 0:
-        return _Cut(log.last, log.end, messages)
+        return log.last, log.end, messages
     if messages < keep:
-        return _Cut(log.floor, log.start, 0)
+        return log.floor, log.start, 0
     first = newest[0]
-    return _Cut(first.position - 1, first.start, messages - len(newest))
+    return first.position - 1, first.start, messages - len(newest)
