@@ -48,13 +48,14 @@ class FileSnapshot:
         file: open for reading, unbuffered; whoever opened it closes it.
 
     Attributes:
-        stat: the file's.
+        file: the file.
+        stat: what it was when opened.
         size: its length, including a missing newline at the end.
         lacks_end: whether the last line is complete but for its newline.
     """
 
     def __init__(self, file: FileIO) -> None:
-        self._file = file
+        self.file = file
         self.stat = os.fstat(file.fileno())
         self.size = self._stored = self.stat.st_size
         self._all = self._load(0, self.size) if self.size <= _SMALL else None
@@ -89,10 +90,10 @@ class FileSnapshot:
         return _is_whole(b"".join(reversed(parts)))
 
     def _load(self, start: int, stop: int) -> bytes:
-        self._file.seek(start)
-        data = self._file.read(stop - start)
+        self.file.seek(start)
+        data = self.file.read(stop - start)
         while len(data) < stop - start:
-            more = self._file.read(stop - start - len(data))
+            more = self.file.read(stop - start - len(data))
             if not more:
                 raise ChangedError
             data += more

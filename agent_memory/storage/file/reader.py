@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from io import FileIO
@@ -64,14 +65,17 @@ class Reading:
     Args:
         log: the entries, with notes where they cannot be read.
         damage: the damage found.
-        end: the byte after the last whole batch.
-        size: how long the file was; more than `end` when its end is torn.
+        torn: a save at the end that was never completed, if there is one.
     """
 
     log: LogSlice
     damage: tuple[DamagedBytes, ...] = ()
-    end: int = 0
-    size: int = 0
+    torn: DamagedBytes | None = None
+
+    @property
+    def unreadable(self) -> Sequence[DamagedBytes]:
+        """All bytes that are no entries."""
+        return self.damage if self.torn is None else (*self.damage, self.torn)
 
 
 NOTHING: Final = Reading(LogSlice([]))
@@ -108,12 +112,11 @@ def read_log(
                 part = LogPart(FileSnapshot(file), path, key, wanted)
                 if longest is not None and part.stop - part.start > longest:
                     raise TooLongError
-                part.read_all()
+                reading = part.read_all()
         except FileNotFoundError:
             return NOTHING
         except ChangedError:
             continue
-        reading = part.reading()
         if reading.damage in ((), suspected):
             return reading
         suspected = reading.damage
@@ -155,9 +158,9 @@ async def stream_log(
             while not part.is_done:
                 block = await file.read(min(BLOCK, part.stop - part.start))
                 await result_of(threads.submit(part.feed, block))
+            return await result_of(threads.submit(part.reading))
     except (FileNotFoundError, ChangedError):
         return None
-    return part.reading()
 
 
 class LogPart:
@@ -194,12 +197,13 @@ class LogPart:
         """Whether no more bytes are needed."""
         return self.start >= self.stop or self._expected > self._high
 
-    def read_all(self) -> None:
+    def read_all(self) -> Reading:
         """Feed it from the snapshot, in growing blocks: usually a few lines are needed."""
         size = FIRST_BLOCK
         while not self.is_done:
             self.feed(self._log.snapshot.read(self.start, min(self.start + size, self.stop)))
             size = min(2 * size, BLOCK)
+        return self.reading()
 
     def feed(self, block: bytes) -> None:
         """Parse the next bytes of the file.
@@ -226,7 +230,17 @@ class LogPart:
         # At the end, each position that is still missing belongs to a damaged line.
         self._fill(self._high + 1)
         log = LogSlice(self._entries, self._log.floor)
-        return Reading(log, tuple(self._damage), self._log.end, self._log.snapshot.size)
+        return Reading(log, tuple(self._damage), self._torn_end())
+
+    def _torn_end(self) -> DamagedBytes | None:
+        """Return what follows the last whole batch, unless a save is being written."""
+        end, snapshot = self._log.end, self._log.snapshot
+        if snapshot.size <= end or not nobody_writes(snapshot.file.fileno()):
+            return None
+        if os.fstat(snapshot.file.fileno()).st_size != snapshot.stat.st_size:
+            return None  # it was being written when the file was opened
+        reason = f"{snapshot.size - end} bytes of a save that never ended; the next save cuts them"
+        return DamagedBytes(end, snapshot.size, reason)
 
     def _add(self, parsed: ParsedLine) -> None:
         if isinstance(parsed, DamagedBytes):
@@ -276,41 +290,17 @@ _MOST: Final = 10_000  # places remembered; beyond that, warnings repeat
 class DamageReport:
     """Logs one warning for each damaged place."""
 
-    _reported: set[tuple[str, int]] = attrs.field(factory=set[tuple[str, int]])
+    _reported: set[str] = attrs.field(factory=set[str])
 
     def report(self, path: str, reading: Reading) -> None:
         """Log the damage that a read found, unless it was logged before."""
-        for bad in reading.damage:
-            if self._is_new(path, bad.start):
-                logger.warning("%s cannot be read: %s", location(path, bad), bad.reason)
-        end = reading.end
-        if (
-            reading.size > end
-            and (path, end) not in self._reported
-            and _is_torn(path, reading.size)
-        ):
-            self._reported.add((path, end))
-            logger.warning(
-                "%s, byte %d: %d bytes of a save that never ended; the next save cuts them",
-                path,
-                end,
-                reading.size - end,
-            )
-
-    def _is_new(self, path: str, start: int) -> bool:
-        if (path, start) in self._reported:
-            return False
-        if len(self._reported) >= _MOST:
-            self._reported.clear()
-        self._reported.add((path, start))
-        return True
-
-
-def _is_torn(path: str, size: int) -> bool:
-    """Whether a file really ends in a torn save, not in one that is being written."""
-    with suppress(OSError), open_to_read(path) as file:
-        return nobody_writes(file.fileno()) and FileSnapshot(file).size == size
-    return False
+        for bad in reading.unreadable:
+            place = location(path, bad)
+            if place not in self._reported:
+                if len(self._reported) >= _MOST:
+                    self._reported.clear()
+                self._reported.add(place)
+                logger.warning("%s cannot be read: %s", place, bad.reason)
 
 
 @attrs.frozen
@@ -366,13 +356,7 @@ def _log_problems(paths: ChatPaths, key: ChatKey) -> Iterator[Problem]:
         except CorruptedRecordError as error:
             yield Problem(key, paths.log, str(error))
             return
-        part.read_all()
-        reading = part.reading()
-        found, left = [*reading.damage], reading.size - reading.end
-        if left and nobody_writes(file.fileno()):
-            reason = f"{left} bytes of a save that never ended; the next save cuts them"
-            found.append(DamagedBytes(reading.end, reading.size, reason))
-        for bad in found:
+        for bad in part.read_all().unreadable:
             yield Problem(key, _location(snapshot, paths.log, bad.start), bad.reason)
         if Path(paths.temporary).exists() and nobody_writes(file.fileno()):
             reason = "left by a trim that never ended; the next save or trim removes it"

@@ -108,6 +108,24 @@ async def test_a_save_that_is_being_written_is_not_called_torn(log, caplog):
     assert warned(caplog) == []
 
 
+async def test_a_save_that_ends_while_the_file_is_read_is_not_called_torn(
+    log, caplog, monkeypatch
+):
+    """Its writer has given the lock back, and the file is longer than it was."""
+    data = log.read_bytes()
+    log.write_bytes(data[:-7])
+
+    def ended(_descriptor):
+        with log.open("ab") as writer:
+            writer.write(data[-7:])
+        return True
+
+    monkeypatch.setattr(file_reader, "nobody_writes", ended)
+    assert contents(await fetched(log.parents[2])) == contents(users(3))
+    assert contents(await fetched(log.parents[2])) == contents(users(4))
+    assert warned(caplog) == []
+
+
 # ------------------------------------------------------------------- damage in the middle (C25)
 
 

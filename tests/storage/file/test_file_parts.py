@@ -141,7 +141,7 @@ def memory_snapshot(data):
     source._stored = len(data)
     source.size = len(data)
     source._all = None
-    source._file = io.BytesIO(data)
+    source.file = io.BytesIO(data)
     return source
 
 
