@@ -176,7 +176,7 @@ class LogReader:
             return item.text
         zipped = item.zipped
         if item.parts:
-            low = part_prefix(key, item.sort_key, item.token)
+            low = part_prefix(key, item)
             parts = await self.table.query(key.user_id, low, low + END, key=key).all()
             zipped = b"".join(part["zip"]["B"] for part in parts)
         try:

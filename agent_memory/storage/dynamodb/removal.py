@@ -38,10 +38,11 @@ from agent_memory.storage.dynamodb.table_layout import (
     join_lines,
     last_sort_key_at,
     log_key,
+    part_keys,
     prefix,
     split_sort_key,
 )
-from agent_memory.storage.dynamodb.writer import LogWriter, lost_every_race, part_keys
+from agent_memory.storage.dynamodb.writer import LogWriter, lost_every_race
 
 logger: Final = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class LogRemover:
             next_floor(end, self.reader.now(), self.writer.ttl, floor),
             token=os.urandom(TOKEN_BYTES),
         )
-        if not await self.table.put_new(self.writer.attributes(key, item), key):
+        if not await self.table.put_if(self.writer.attributes(key, item), key):
             return None
         return await self.writer.reserve(key, end, LogEnd.after(item, end.as_of_ms))
 
@@ -141,7 +142,8 @@ class LogRemover:
             return
         lines = body.split("\n")[skip - whole.skip :]
         bare = attrs.evolve(whole, skip=skip, text=None, zipped=None, parts=0)
-        if await self.writer.put_with_body(key, bare, join_lines(lines), _LESS_CUT):
+        values = {"skip": {"N": str(skip)}, "append": {"S": Kind.APPEND.value}}
+        if await self.writer.put_with_body(key, bare, join_lines(lines), _LESS_CUT, **values):
             await self.table.delete_all(part_keys(key, whole), key)
 
     # ------------------------------------------------------------------------------- purging

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Final
 
 import attrs
@@ -62,7 +61,8 @@ _BY_CODE: Final = {
     "UnrecognizedClientException": _CREDENTIALS,
 }
 
-# Exceptions of botocore by name; those that are raised before a request leaves come first.
+# Exceptions of botocore, by name because it is imported late. Those that are raised before a
+# request leaves come first.
 _BY_NAME: Final = (
     ("NoRegionError", ErrorClass(retry=False, advice="give region=…, or set AWS_DEFAULT_REGION")),
     ("NoCredentialsError", _CREDENTIALS),
@@ -93,13 +93,11 @@ def classify(error: BaseException) -> ErrorClass | None:
         status: Any = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         server_fault = isinstance(status, int) and status >= 500  # noqa: PLR2004 (HTTP)
         return _BY_CODE.get(code, _UNSURE if server_fault else ErrorClass(retry=False))
-    exceptions: Any = importlib.import_module("botocore.exceptions")
-    parsers: Any = importlib.import_module("botocore.parsers")
+    names = {kind.__name__ for kind in type(error).__mro__}
     for name, error_class in _BY_NAME:
-        kind = getattr(exceptions, name, None) or getattr(parsers, name)
-        if isinstance(error, kind):
+        if name in names:
             return error_class
-    return _UNSURE if isinstance(error, OSError | TimeoutError) else None
+    return _UNSURE if isinstance(error, OSError) else None
 
 
 def translate_error(

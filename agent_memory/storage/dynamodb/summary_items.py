@@ -21,7 +21,6 @@ from agent_memory.storage.dynamodb.table_layout import (
     LAYOUT,
     SUMMARY,
     TOKEN_BYTES,
-    Attributes,
     check_version,
     item_key,
     prefix,
@@ -173,17 +172,14 @@ class SummaryRecords:
         item = {**_newest_key(key), **common, "number": {"N": str(number)}}
         if len(parts) == 1 and len(parts[0]["zip"]["B"]) <= _COPIED:
             item["zip"] = parts[0]["zip"]
-        stored = await self._put_newest(key, item, newest)
+        if newest is None:
+            stored = await self.table.put_if(item, key)
+        else:
+            before = {"B": newest.token}
+            stored = await self.table.put_if(item, key, "#token = :before", before=before)
         if not stored:
             await self.table.delete_all(parts, key)
         return stored
-
-    async def _put_newest(
-        self, key: ChatKey, item: Attributes, newest: _NewestPointer | None
-    ) -> bool:
-        if newest is None:
-            return await self.table.put_new(item, key)
-        return await self.table.put_if(item, key, "#token = :before", before={"B": newest.token})
 
     def _common(self, record: SummaryRecord, token: bytes) -> dict[str, Any]:
         common: dict[str, Any] = {

@@ -25,6 +25,10 @@ _BATCH_BYTES: Final = 700_000  # of content; aiohttp warns of bodies that are ov
 _BATCHES_AT_ONCE: Final = 4
 
 
+FREE: Final = "attribute_not_exists(pk)"
+"""The condition that no item has the key."""
+
+
 class ConditionNotMetError(Exception):
     """The condition of a write was not met.
 
@@ -88,19 +92,16 @@ class TableClient:
         item: dict[str, Any] | None = answer.get("Item")
         return item
 
-    async def put_new(self, item: Attributes, key: ChatKey) -> bool:
-        """Put an item with a `token` under a free key; return whether it is there."""
-        return await self.put_if(item, key, "attribute_not_exists(pk)")
-
     async def put_if(
-        self, item: Attributes, key: ChatKey, condition: str, **values: Attributes
+        self, item: Attributes, key: ChatKey, condition: str = FREE, **values: Attributes
     ) -> bool:
         """Put an item with a `token` on a condition; return whether it is there.
 
         Args:
             item: what to put.
             key: the chat, for errors.
-            condition: a condition expression; ``#`` stands before attribute names.
+            condition: a condition expression; ``#`` stands before attribute names. By default
+                that the key is free.
             values: the expression's values by name, without the colon.
         """
         arguments = {"Item": item, **_conditional(condition, values)}

@@ -88,17 +88,6 @@ def log_key(key: ChatKey, sort_key: SortKey) -> dict[str, Any]:
     return item_key(key.user_id, prefix(LOG, key) + sort_key.to_bytes())
 
 
-def part_prefix(key: ChatKey, sort_key: SortKey, token: bytes = b"") -> bytes:
-    """Return the beginning of the sort keys of a log item's parts."""
-    return prefix(PART, key) + sort_key.to_bytes() + token
-
-
-def part_key(key: ChatKey, sort_key: SortKey, token: bytes, number: int) -> dict[str, Any]:
-    """Return the primary key of one part."""
-    sort = part_prefix(key, sort_key, token) + number.to_bytes(4, "big")
-    return item_key(key.user_id, sort)
-
-
 def split_sort_key(user_id: str, sort: bytes) -> tuple[ChatKey, bytes]:
     """Return the chat that an item belongs to, and what follows its prefix."""
     session, agent, rest = sort[1:].split(b"\0", 2)
@@ -199,6 +188,19 @@ class LogItem:
         if self.count:
             return SortKey(self.sort_key.position + self.count)
         return SortKey(self.sort_key.position, self.sort_key.slot + 1)
+
+
+def part_prefix(key: ChatKey, item: LogItem) -> bytes:
+    """Return the beginning of the sort keys of a log item's parts."""
+    return prefix(PART, key) + item.sort_key.to_bytes() + item.token
+
+
+def part_keys(key: ChatKey, item: LogItem) -> list[dict[str, Any]]:
+    """Return the primary keys of a log item's parts."""
+    stem = part_prefix(key, item)
+    return [
+        item_key(key.user_id, stem + number.to_bytes(4, "big")) for number in range(item.parts)
+    ]
 
 
 # The stored names, by the fields they hold: what is in a table must stay readable.

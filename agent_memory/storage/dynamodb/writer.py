@@ -30,19 +30,20 @@ from agent_memory.storage.dynamodb.log_end import (
     tombstone,
 )
 from agent_memory.storage.dynamodb.log_reader import LogReader
-from agent_memory.storage.dynamodb.table_client import TableClient
+from agent_memory.storage.dynamodb.table_client import FREE, TableClient
 from agent_memory.storage.dynamodb.table_layout import (
     ITEM_LIMIT,
     LAYOUT,
     MAX_ENTRIES,
     TOKEN_BYTES,
+    Attributes,
     Body,
     Kind,
     LogItem,
     SortKey,
     join_lines,
     pack,
-    part_key,
+    part_keys,
     size_of,
     to_attributes,
 )
@@ -121,7 +122,12 @@ class LogWriter:
         return await self.reserve(key, end, LogEnd.after(stored, sent))
 
     async def put_with_body(
-        self, key: ChatKey, item: LogItem, text: str, condition: str = ""
+        self,
+        key: ChatKey,
+        item: LogItem,
+        text: str,
+        condition: str = FREE,
+        **values: Attributes,
     ) -> LogItem | None:
         """Put an item with its body and return it; None if the condition is not met.
 
@@ -131,8 +137,7 @@ class LogWriter:
             key: which chat.
             item: the item, without token and body.
             text: its body.
-            condition: on the item that it replaces, with the values ``:skip`` and ``:append``;
-                by default that there is none.
+            condition, values: as of :meth:`TableClient.put_if`.
         """
         item = attrs.evolve(item, token=os.urandom(TOKEN_BYTES))
         header = {**self.attributes(key, item), "parts": {"N": "1"}, "text": {"S": ""}}
@@ -140,7 +145,7 @@ class LogWriter:
         item = attrs.evolve(item, text=body.text, zipped=body.zipped, parts=len(body.parts))
         await self._put_parts(key, item, body)
         try:
-            stored = await self._put_item(key, item, condition)
+            stored = await self.table.put_if(self.attributes(key, item), key, condition, **values)
         except StorageError as error:
             # If the item may be there, its parts must stay: without them it cannot be read.
             if error.stored is False:
@@ -149,14 +154,6 @@ class LogWriter:
         if not stored:
             await self.drop_parts(key, item)
         return item if stored else None
-
-    async def _put_item(self, key: ChatKey, item: LogItem, condition: str) -> bool:
-        attributes = self.attributes(key, item)
-        if not condition:
-            return await self.table.put_new(attributes, key)
-        return await self.table.put_if(
-            attributes, key, condition, skip={"N": str(item.skip)}, append={"S": Kind.APPEND.value}
-        )
 
     def attributes(self, key: ChatKey, item: LogItem) -> dict[str, Any]:
         """Return an item in the client's form, with its time for DynamoDB's TTL."""
@@ -171,15 +168,15 @@ class LogWriter:
         return {self.ttl_attribute: {"N": str(expires_at + ERASE_MS // 1000)}}
 
     async def _put_parts(self, key: ChatKey, item: LogItem, body: Body) -> None:
+        common: Attributes = {
+            "v": {"N": str(LAYOUT)},
+            "at": {"N": str(item.written_ms)},
+            **self._removal(item.expires_at),
+        }
+        keys = part_keys(key, item)
         parts = [
-            {
-                **part_key(key, item.sort_key, item.token, number),
-                "v": {"N": str(LAYOUT)},
-                "at": {"N": str(item.written_ms)},
-                "zip": {"B": part},
-                **self._removal(item.expires_at),
-            }
-            for number, part in enumerate(body.parts)
+            {**primary, **common, "zip": {"B": part}}
+            for primary, part in zip(keys, body.parts, strict=True)
         ]
         try:
             await self.table.put_all(parts, key)
@@ -257,11 +254,6 @@ def lost_every_race(table: TableClient, key: ChatKey) -> StorageUnavailableError
         f"for {table.timeout:g} seconds; nothing was stored, try again",
         key=key,
     )
-
-
-def part_keys(key: ChatKey, item: LogItem) -> list[dict[str, Any]]:
-    """Return the primary keys of an item's parts."""
-    return [part_key(key, item.sort_key, item.token, number) for number in range(item.parts)]
 
 
 async def _packed(text: str, room: int) -> Body:

@@ -40,7 +40,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     join_lines,
     log_key,
     pack,
-    part_key,
+    part_keys,
     prefix,
     session_prefix,
     size_of,
@@ -56,6 +56,7 @@ ids = st.text(
 keys = st.builds(ChatKey, ids, ids, ids)
 places = st.builds(SortKey, st.integers(0, 2**63), st.integers(0, 2**32 - 1))
 KEY = ChatKey("user", "session", "agent")
+IN_PARTS = LogItem(sort_key=SortKey(1), kind=Kind.APPEND, token=b"12345678", parts=1)
 
 
 def entries(count, start=0):
@@ -100,7 +101,8 @@ def test_c10_no_chat_lies_within_the_range_of_another(one, other):
 def test_the_longest_keys_are_allowed():
     """At most 1,024 bytes of sort key and 2,048 of partition key."""
     key = ChatKey("é" * 127, "é" * 127, "é" * 127)
-    primary = part_key(key, SortKey(2**63, 2**32 - 1), b"12345678", 2**32 - 1)
+    item = attrs.evolve(IN_PARTS, sort_key=SortKey(2**63, 2**32 - 1))
+    (primary,) = part_keys(key, item)
     assert len(primary["sk"]["B"]) <= 540
     assert len(primary["pk"]["S"].encode()) <= 255
 
@@ -160,7 +162,7 @@ def test_entries_are_lines():
 
 def test_a_full_part_is_within_the_limit():
     """Also in base64, as emulators count, with the longest key."""
-    key = part_key(ChatKey("x" * 255, "x" * 255, "x" * 255), SortKey(1), b"12345678", 1)
+    (key,) = part_keys(ChatKey("x" * 255, "x" * 255, "x" * 255), IN_PARTS)
     content = -(-PART_ROOM // 3) * 4
     assert size_of(key) + content + 200 <= ITEM_LIMIT
 
