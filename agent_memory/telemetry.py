@@ -17,12 +17,13 @@ from agent_memory.keys import ChatKey
 
 
 @functools.cache
-def _trace() -> Any:
+def _api() -> tuple[Any, tuple[type, ...]]:
+    """OpenTelemetry's API, if it is installed, and the providers whose spans go nowhere."""
     try:
         from opentelemetry import trace  # noqa: PLC0415  optional, and slow to import
     except ImportError:
-        return None
-    return trace
+        return None, ()
+    return trace, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
 Attributes: TypeAlias = dict[str, str | int | float | bool]
@@ -39,11 +40,9 @@ def span(operation: str, key: ChatKey) -> AbstractContextManager[Attributes]:
     Returns:
         A context manager that yields a dict for attributes that become known on the way.
     """
-    trace = _trace()
+    trace, silent = _api()
     # Asked each time: an application may set its provider after it has made its stores.
-    if trace is None or isinstance(
-        trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
-    ):
+    if trace is None or isinstance(trace.get_tracer_provider(), silent):
         return nullcontext({})
     return _span(trace.get_tracer("agent_memory", __version__), operation, key)
 
