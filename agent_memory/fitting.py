@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import is_summary
 from agent_memory.tokens import TokenCounter, guarded
-from agent_memory.turns import Group, group, leading_system, must_stay
+from agent_memory.turns import group, leading_system, must_stay
 from agent_memory.validation import checked_count
 
 __all__ = ["fit_to_tokens"]
@@ -36,57 +36,31 @@ def fit_to_tokens(
         InvalidRequestError: what is always in needs more than `max_tokens`, or that is no int.
     """
     checked_count(max_tokens, "max_tokens", at_least=None)
-    groups = group(messages)
-    costs = _costs(groups, messages, guarded(counter))
-    chosen = _always_in(groups, messages)
+    count, head = guarded(counter).count, leading_system(messages)
+    parts = group(messages)
+    groups = [messages[part.start : part.stop] for part in parts]
+    costs = [sum(map(count, members)) for members in groups]
+    chosen = {
+        at
+        for at, members in enumerate(groups)
+        if parts[at].start < head or at == len(groups) - 1 or any(map(must_stay, members))
+    }
     left = max_tokens - sum(costs[at] for at in chosen)
     if left < 0:
         raise InvalidRequestError(
             f"the head and the newest messages alone take {max_tokens - left} tokens, "
             f"more than max_tokens={max_tokens}; shorten them or allow more"
         )
-    summaries = [at for at in range(len(groups)) if _is_summary(groups[at], messages)]
-    for at in reversed([at for at in summaries if at not in chosen]):
-        if costs[at] <= left:
+    newest_first = [at for at in reversed(range(len(groups))) if at not in chosen]
+    summaries = {at for at in newest_first if all(map(is_summary, groups[at]))}
+    for at in newest_first:
+        if at in summaries and costs[at] <= left:
             chosen.add(at)
             left -= costs[at]
-    chosen |= _newest(groups, costs, left, chosen | set(summaries))
-    return [message for at in sorted(chosen) for message in _of(groups[at], messages)]
-
-
-def _of(part: Group, messages: Sequence[ConversationMessage]) -> Sequence[ConversationMessage]:
-    return messages[part.start : part.stop]
-
-
-def _costs(
-    groups: Iterable[Group], messages: Sequence[ConversationMessage], counter: TokenCounter
-) -> list[int]:
-    return [sum(map(counter.count, _of(part, messages))) for part in groups]
-
-
-def _is_summary(part: Group, messages: Sequence[ConversationMessage]) -> bool:
-    return all(is_summary(message) for message in _of(part, messages))
-
-
-def _always_in(groups: list[Group], messages: Sequence[ConversationMessage]) -> set[int]:
-    head = leading_system(messages)
-    chosen = {
-        at
-        for at, part in enumerate(groups)
-        if part.start < head or any(map(must_stay, _of(part, messages)))
-    }
-    if groups:
-        chosen.add(len(groups) - 1)
-    return chosen
-
-
-def _newest(groups: list[Group], costs: list[int], left: int, skipped: set[int]) -> set[int]:
-    found: set[int] = set()
-    for at in reversed(range(len(groups))):
-        if at in skipped:
-            continue
-        if costs[at] > left:
-            break
-        found.add(at)
-        left -= costs[at]
-    return found
+    for at in newest_first:
+        if at not in summaries:
+            if costs[at] > left:
+                break
+            chosen.add(at)
+            left -= costs[at]
+    return [message for at in sorted(chosen) for message in groups[at]]
