@@ -162,17 +162,21 @@ class CommitQueue(ABC, Generic[E]):
                 waiting.append((handoff, work))  # busy, or ready already
                 return
             self._lanes[lane] = deque([(handoff, work)])
-            self._ready.append(lane)
             try:
-                self._wake_driver()
+                self._make_ready(lane)
             except BaseException:
                 self._ready.remove(lane)
                 del self._lanes[lane]
                 raise
 
+    def _make_ready(self, lane: ChatKey | None) -> None:
+        """Let a batch of a lane be taken; the lock is held."""
+        self._ready.append(lane)
+        self._wake_driver()
+
     @abstractmethod
     def _wake_driver(self) -> None:
-        """Have a thread or task take what is ready; the lock is held.
+        """Have a thread or task take one batch more; the lock is held.
 
         Raises:
             StorageUnavailableError: no thread runs, and none can be started.
@@ -194,7 +198,7 @@ class CommitQueue(ABC, Generic[E]):
         self._in_flight += 1
         if not self._by_chat:
             if waiting:
-                self._ready.append(lane)
+                self._make_ready(lane)
             else:
                 del self._lanes[lane]
         return batch
@@ -226,7 +230,7 @@ class CommitQueue(ABC, Generic[E]):
             self._in_flight -= 1
             if self._by_chat:
                 if self._lanes[batch.lane]:
-                    self._ready.append(batch.lane)
+                    self._make_ready(batch.lane)
                 else:
                     del self._lanes[batch.lane]
             if self._is_closed and self.is_idle:

@@ -70,8 +70,9 @@ class ThreadGroupCommit(CommitQueue[E]):
         self._threads = threads
         self._idle = idle
         self._finish = finish
-        self._workers = self._sleeping = self._blocked = 0
-        # A SimpleQueue wakes a thread in about a third of the time that a Condition takes.
+        self._workers = self._blocked = 0
+        # One item for each lane that is made ready. A SimpleQueue wakes a thread in about a third
+        # of the time that a Condition takes.
         self._alarm: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     async def call(self, function: Callable[[], T], key: ChatKey | None = None) -> T:
@@ -100,9 +101,7 @@ class ThreadGroupCommit(CommitQueue[E]):
         """
         with self._lock:
             self._blocked += 1
-            if self._ready:
-                with contextlib.suppress(StorageUnavailableError):
-                    self._wake_driver()
+            self._start_worker_if_needed()
         try:
             yield
         finally:
@@ -113,13 +112,14 @@ class ThreadGroupCommit(CommitQueue[E]):
         return self._threads + min(self._blocked, _MOST_BLOCKED)
 
     def _wake_driver(self) -> None:
-        if self._sleeping > 0:
-            self._sleeping -= 1
-            self._alarm.put(None)
-        elif self._workers < self._limit():
-            self._start_worker()
+        self._start_worker_if_needed()
+        self._alarm.put(None)
 
-    def _start_worker(self) -> None:
+    def _start_worker_if_needed(self) -> None:
+        """Start a thread if work is ready and no thread is free; the lock is held."""
+        free = self._workers - self._in_flight
+        if free >= len(self._ready) or self._workers >= self._limit():
+            return
         try:
             threading.Thread(target=self._serve, name=self._name, daemon=True).start()
         except RuntimeError as error:
@@ -131,9 +131,8 @@ class ThreadGroupCommit(CommitQueue[E]):
         self._workers += 1
 
     def _report_drained(self) -> None:
-        for _ in range(self._sleeping):
-            self._alarm.put(None)
-        self._sleeping = 0
+        for _ in range(self._workers):
+            self._alarm.put(None)  # they find nothing to do, and leave
         # Without a thread there is nothing to finish: none was needed, or it did so when it was
         # killed. One must not be started here: when the interpreter ends, that would not return.
         if self._workers == 0:
@@ -142,35 +141,38 @@ class ThreadGroupCommit(CommitQueue[E]):
     # --------------------------------------------------------------------- in a worker thread
 
     def _serve(self) -> None:
-        try:
-            while self._serve_once():
-                pass
-        except BaseException:
-            self._leave(killed=True)
-            raise
-        self._leave(killed=False)
+        has_left = False
+        while not has_left:
+            try:
+                self._serve_once()
+            except BaseException:
+                self._leave(killed=True)
+                raise
+            has_left = self._leave(killed=False)
 
-    def _serve_once(self) -> bool:
-        """Do one batch, or sleep; return whether to go on.
+    def _serve_once(self) -> None:
+        """Wait for a lane that is ready, and do one batch.
 
         A function of its own, so that no local variable keeps a large result alive while idle.
         """
+        timeout = None
+        if self._idle is not None and self._alarm.empty():
+            timeout = self._idle()
+        try:
+            self._alarm.get(timeout=timeout)
+        except queue.Empty:
+            return
         batch = None
         try:
             with self._lock:
-                batch = self._take() if self._workers <= self._limit() else None
-                if batch is None and (self._is_closed or self._workers > self._limit()):
-                    return False
-            if batch is None:
-                self._sleep()
-            else:
+                batch = self._take()
+            if batch is not None:
                 self._do(batch)
         except BaseException as error:
             if batch is not None:
                 self._release_lane(batch)
                 self._fail(batch.waiting, error)
             raise
-        return True
 
     def _do(self, batch: Batch) -> None:
         call = batch.call
@@ -184,33 +186,12 @@ class ThreadGroupCommit(CommitQueue[E]):
         self._release_lane(batch)
         self._answer(batch, outcomes)
 
-    def _sleep(self) -> None:
-        timeout = None if self._idle is None else self._idle()
+    def _leave(self, *, killed: bool) -> bool:
+        """Count this thread out if it was killed, or is not needed; return whether it was."""
         with self._lock:
-            if self._ready or self._is_closed:
-                return
-            self._sleeping += 1
-        is_awake = False
-        try:
-            self._alarm.get(timeout=timeout)
-            is_awake = True
-        except queue.Empty:
-            pass
-        finally:
-            if not is_awake:
-                self._stop_sleeping()
-
-    def _stop_sleeping(self) -> None:
-        with self._lock:
-            try:
-                # Between the timeout and this lock, work may have come that rang for a sleeping
-                # thread and counted it as awake: then this thread takes the ring.
-                self._alarm.get_nowait()
-            except queue.Empty:
-                self._sleeping -= 1
-
-    def _leave(self, *, killed: bool) -> None:
-        with self._lock:
+            is_needed = self._workers <= self._limit() and not (self._is_closed and self.is_idle)
+            if is_needed and not killed:
+                return False
             self._workers -= 1
             if killed and self._ready:
                 self._replace_worker()
@@ -221,11 +202,12 @@ class ThreadGroupCommit(CommitQueue[E]):
         finally:
             if is_last:
                 self._drained.set_result(None)
+        return True
 
     def _replace_worker(self) -> None:
         """Start another thread for what waits, or fail it; the lock is held."""
         try:
-            self._wake_driver()
+            self._start_worker_if_needed()
         except StorageUnavailableError as error:
             # No thread is left and none can be started; nothing is in flight.
             orphans = [waiting for lane in self._lanes.values() for waiting in lane]

@@ -584,6 +584,41 @@ def test_a_killed_thread_that_cannot_be_replaced_leaves_nobody_waiting(backend, 
     end(group)
 
 
+@pytest.mark.parametrize("by", ["chat", "store"])
+def test_what_waits_behind_a_call_needs_no_further_save(backend, by):
+    """The end of one batch of a lane makes its next one ready."""
+    group = ThreadGroupCommit(backend.commit, name="test-commit", by=by, threads=1)
+    may_end = threading.Event()
+    first = group.post(lambda: may_end.wait(20), key(0))
+    behind = [group.post(lambda number=number: number, key(0)) for number in range(3)]
+    may_end.set()
+    assert first.result(20)
+    assert [future.result(20) for future in behind] == [0, 1, 2]
+    end(group)
+
+
+def test_a_thread_that_stood_in_for_another_ends(backend):
+    """When that one no longer waits outside the process, one thread is left."""
+    group = ThreadGroupCommit(backend.commit, name="test-commit", by="chat", threads=1)
+    may_end, pause = threading.Event(), threading.Event()
+
+    def waits_outside():
+        with group.blocking():
+            assert may_end.wait(20)
+
+    blocked = group.post(waits_outside, key(0))
+    assert [group.post(lambda: 7, key(number)).result(20) for number in (1, 2)] == [7, 7]
+    may_end.set()
+    assert blocked.result(20) is None
+    for _ in range(2_000):
+        alive = [one for one in threading.enumerate() if one.name == "test-commit"]
+        if len(alive) == 1:
+            break
+        pause.wait(0.005)
+    assert len(alive) == 1
+    end(group)
+
+
 async def test_idle_work_is_done_while_nothing_waits(backend):
     """And again after the time that it asks for."""
     done = [Future() for _ in range(3)]
