@@ -12,23 +12,30 @@ occurs once in a file, and names the few quick tests of which at least one must 
 
 The checkout is never touched. At the end the tests that have failed run on an unbroken copy: what
 fails there too proves nothing. Tests that are left to `make matrix` run as well. A breakage under
-which the tests hang is caught only if a test fails by its own time-out; when the limit for a whole
-entry ends the run, no test has failed.
+which the tests hang is caught only if a test fails by its own time-out (``--timeout 20`` after its
+name sets one); when the limit for a whole entry (``seconds = 300`` sets another) ends the run, no
+test has failed.
+
+Most of a run of pytest used to be imports. So one process imports the packages that
+``tests/breakages/preload.txt`` names, and is forked for each run; of the project it imports
+nothing. The servers that tests ask for are started once for each copy.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
+import gc
+import importlib
 import importlib.util
-import json
+import multiprocessing
 import os
 import queue
 import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -37,19 +44,23 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path("tests", "breakages")
-REQUEST, OUTCOMES = "BREAKAGES_REQUEST", "BREAKAGES_OUTCOMES"
-SECONDS = 600
-# Start-up dominates; langsmith comes with LangChain, and its plugin takes a second. An entry may
-# name tests that only `make matrix` runs, but they need not repeat things as often.
-OPTIONS = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]
-OPTIONS += ["-p", "breakages", "--matrix", "--counts=test"]
+SECONDS, TEST_SECONDS = 120, 60  # for an entry, and for each of its tests
+TIDYING_SECONDS = 10  # once a test has failed
+# Rewritten asserts are for people: without them, test modules are compiled once for all runs.
+# An entry may name tests that only `make matrix` runs; they need not repeat things as often.
+OPTIONS = ["-q", "--tb=short", "--assert=plain", "-p", "no:cacheprovider"]
+OPTIONS += ["-p", "no:langsmith_plugin", "--matrix", "--counts=test"]
 NOT_COPIED = shutil.ignore_patterns(".*", "dist", "build", "node_modules")
 
 _T = TypeVar("_T")
@@ -69,6 +80,7 @@ class Breakage:
     old: str
     new: str
     tests: tuple[str, ...]
+    seconds: float | None = None  # the limit for its tests, where they need another
 
     def __str__(self) -> str:
         return f"{self.area}: {self.what}"
@@ -90,7 +102,7 @@ def _entries(path: Path) -> Iterator[Breakage]:
         raise TableError(f"{path}: {error}") from error
     for number, entry in enumerate(table.get("breakage", ()), start=1):
         try:
-            found = Breakage(path.stem, **{**entry, "tests": tuple(entry["tests"])})
+            found = Breakage(area=path.stem, **{**entry, "tests": tuple(entry["tests"])})
         except (TypeError, KeyError) as error:
             raise TableError(f"{path}, entry {number}: {error}") from error
         if not (found.what and found.old and found.tests) or found.old == found.new:
@@ -111,23 +123,54 @@ def stale(breakage: Breakage, root: Path) -> str:
     except SyntaxError as error:
         return f"the broken {breakage.file} does not compile: {error}"
     for selection in breakage.tests:
-        if not (root / _split(selection)[0].partition("::")[0]).exists():
+        if not (root / Selection.of(selection).file).exists():
             return f"there is no {selection}"
     return ""
 
 
-def _split(selection: str) -> list[str]:
-    """``FILE``, ``FILE::TEST``, or one of these with ``-k`` and words."""
-    return shlex.split(selection)
+# ---------------------------------------------------------------------- which tests are meant
 
 
-# ----------------------------------------------------------- what the runs of pytest are told
-# This module is also a plugin of the pytest it runs: it picks the tests, and notes what they do.
+@dataclass(frozen=True)
+class Selection:
+    """``FILE`` or ``FILE::TEST``, with ``-k WORDS`` and ``--timeout SECONDS`` if need be."""
+
+    name: str
+    words: str
+    timeout: float | None
+
+    @classmethod
+    def of(cls, text: str) -> Selection:
+        parser = argparse.ArgumentParser(prog=text, add_help=False)
+        parser.add_argument("name")
+        parser.add_argument("-k", dest="words", default="")
+        parser.add_argument("--timeout", type=float)
+        return cls(**vars(parser.parse_args(shlex.split(text))))
+
+    @property
+    def file(self) -> str:
+        return self.name.partition("::")[0]
+
+    def means(self, item: pytest.Item) -> bool:
+        name = item.nodeid
+        if name != self.name and not name.startswith((f"{self.name}::", f"{self.name}[")):
+            return False
+        return not self.words or _has_words(item, self.words)
+
+
+def _has_words(item: pytest.Item, expression: str) -> bool:
+    names = "\n".join(node.name for node in item.listchain() if ".py" in node.nodeid).casefold()
+
+    def found(word: re.Match[str]) -> str:
+        text = word.group()
+        return text if text in ("and", "or", "not") else str(text.casefold() in names)
+
+    return bool(eval(re.sub(r"[^\s()]+", found, expression)))  # "True and not False"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run of pytest is for; it reads this from a file.
+    """What a run of pytest is for.
 
     Args:
         selections: the tests, as entries name them.
@@ -139,54 +182,101 @@ class Request:
 
     def files(self) -> list[str]:
         """Files alone: one name that is not there would end a run of all the others."""
-        return sorted({_split(name)[0].partition("::")[0] for name in self.selections})
+        return sorted({Selection.of(text).file for text in self.selections})
 
 
-def pytest_collection_modifyitems(config, items) -> None:
-    request = Request(**json.loads(os.environ[REQUEST]))
-    chosen = {}
-    for selection in request.selections:
-        found = [item for item in items if is_selected(item, selection)]
-        chosen.update((item.nodeid, item) for item in found)
-        if not found:
-            _note("missing", selection)
-    if request.only is not None:
-        chosen = {test: item for test, item in chosen.items() if test in request.only}
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
-    items[:] = chosen.values()
+# ------------------------------------------------------------------------- in a forked process
 
 
-def is_selected(item, selection: str) -> bool:
-    """Whether ``FILE``, ``FILE::TEST`` or ``FILE::TEST -k WORDS`` means a test."""
-    name, *options = _split(selection)
-    if item.nodeid != name and not item.nodeid.startswith((f"{name}::", f"{name}[")):
-        return False
-    if not options:
-        return True
-    return _has_words(item, options[1])
+class Plugin:
+    """Picks the tests in a run of pytest, and tells the command what they do."""
+
+    def __init__(self, request: Request, command: Connection) -> None:
+        self._request = request
+        self._command = command
+
+    def pytest_collection_modifyitems(self, config, items) -> None:
+        chosen = {}
+        for text in self._request.selections:
+            selection = Selection.of(text)
+            found = [item for item in items if selection.means(item)]
+            chosen.update((item.nodeid, item) for item in found)
+            if not found:
+                self._command.send(("missing", text))
+            if selection.timeout is not None:
+                for item in found:
+                    item.add_marker(pytest.mark.timeout(selection.timeout))
+        if (only := self._request.only) is not None:
+            chosen = {test: item for test, item in chosen.items() if test in only}
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid not in chosen])
+        items[:] = chosen.values()
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.passed and report.when != "call":
+            return
+        self._command.send((report.outcome, report.nodeid))
+        if report.failed and (limit := _TIMEOUT.search(report.longreprtext)):
+            self._command.send(("timed_out", limit.group(1)))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef, request) -> None:
+        """Give the URL of a server that runs already in place of starting one."""
+        if fixturedef.argname in ENGINES:
+            self._command.send(("engine", fixturedef.argname))
+            if url := self._command.recv():
+                fixturedef.func = lambda **_needed: url
 
 
-def _has_words(item, expression: str) -> bool:
-    names = "\n".join(node.name for node in item.listchain() if ".py" in node.nodeid).casefold()
-
-    def found(word: re.Match[str]) -> str:
-        text = word.group()
-        return text if text in ("and", "or", "not") else str(text.casefold() in names)
-
-    return bool(eval(re.sub(r"[^\s()]+", found, expression)))  # "True and not False"
+_TIMEOUT = re.compile(r"Timeout \(>([\d.]+)s\) from pytest-timeout")
 
 
-def pytest_runtest_logreport(report) -> None:
-    if report.passed and report.when != "call":
-        return
-    _note(report.outcome, report.nodeid)
-    if report.failed and "pytest-timeout" in report.longreprtext:
-        _note("timed_out", report.nodeid)
+def run_pytest(
+    copy: Path, arguments: list[str], request: Request, command: Connection, output: str
+) -> None:
+    """Be ``python -m pytest`` in a copy of the project; what a forked process does."""
+    os.setsid()  # so that what the tests start ends with them
+    with Path(output).open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.chdir(copy)
+    os.environ.update(environment(copy))
+    sys.dont_write_bytecode = True
+    here, paths = str(Path(__file__).parent), [str(copy), str(copy / "tests")]
+    sys.path[:] = paths + [path for path in sys.path if path != here]
+    sys.argv[:] = ["pytest", *arguments]
+    project = _modules_of(ROOT)
+    if project:
+        raise RuntimeError(f"of the project itself nothing may be preloaded: {project}")
+    gc.freeze()  # pytest and some tests collect garbage: none of it is among what was preloaded
+    code = pytest.main(arguments, plugins=[Plugin(request, command)])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # no test waits for what a breakage has left running
 
 
-def _note(kind: str, text: str) -> None:
-    with open(os.environ[OUTCOMES], "a", encoding="utf-8") as file:  # noqa: PTH123
-        file.write(json.dumps([kind, text]) + "\n")
+def _modules_of(root: Path) -> list[str]:
+    """The modules of the project that are imported, besides this one."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    return [
+        name
+        for name, file in files.items()
+        if file and file != __file__ and Path(file).is_relative_to(root)
+        if "site-packages" not in file
+    ]
+
+
+def environment(copy: Path) -> dict[str, str]:
+    """The environment in which the copy is imported, by subprocesses too.
+
+    An editable installation is an entry of site-packages: what PYTHONPATH names comes before.
+    With CI hypothesis tries the same examples every time; the tests named are quick ones. Nothing
+    is compiled to a file: Python takes one of the same size and second for the right one.
+    """
+    paths = os.pathsep.join((str(copy), str(copy / "tests")))
+    timeout = {"PYTEST_TIMEOUT": str(TEST_SECONDS), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PYTHONPATH": paths, "CI": "1", **timeout}
 
 
 # ------------------------------------------------------------------------- one run of pytest
@@ -194,7 +284,12 @@ def _note(kind: str, text: str) -> None:
 
 @dataclass
 class Outcomes:
-    """What a run of pytest came to: test ids, selections that mean no test, and its output."""
+    """What a run of pytest came to: test ids, selections that mean no test, and its output.
+
+    Args:
+        timed_out: the limits that ended a test.
+        hung: the limit for all of them ended the run.
+    """
 
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -205,52 +300,121 @@ class Outcomes:
     output: str = ""
 
 
+ENGINES = {
+    "postgres_server": "engines.started_postgres",
+    "mariadb_server": "engines.started_mariadb",
+    "moto_endpoint": "emulators.started_moto",
+    "dynalite_endpoint": "emulators.started_dynalite",
+}
+"""The fixtures that start a server, and the functions with which they do."""
+
+
+class Engines:
+    """The servers that the runs in one copy share, each started when a test first needs it.
+
+    Tests make databases and tables of their own; a run that is killed leaves some of them.
+    """
+
+    def __init__(self) -> None:
+        self._started = contextlib.ExitStack()
+        self._urls: dict[str, str] = {}
+
+    def url(self, fixture: str) -> str:
+        """The URL of a server; empty if the fixture has to say what is missing."""
+        if fixture not in self._urls:
+            self._urls[fixture] = self._start(*ENGINES[fixture].split("."))
+        return self._urls[fixture]
+
+    def _start(self, module: str, function: str) -> str:
+        start = getattr(importlib.import_module(module), function)
+        try:
+            return self._started.enter_context(start())
+        except importlib.import_module("servers").EngineMissingError:
+            return ""
+
+    def close(self) -> None:
+        """Stop them; the next run that needs one gets a new one."""
+        self._started.close()
+        self._urls.clear()
+
+
+@dataclass
+class Place:
+    """A copy of the project, in which one run goes on at a time."""
+
+    copy: Path
+    engines: Engines = field(default_factory=Engines)
+
+
 class Pytest:
     """Runs pytest in copies of the project; `stop` ends whatever is running."""
 
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen[str]] = set()
+    def __init__(self, preloaded: list[str]) -> None:
+        # The server has one thread, as what is forked must.
+        self._server = multiprocessing.get_context("forkserver")
+        self._server.set_forkserver_preload(["__main__", *preloaded])
+        self._running: set[BaseProcess] = set()
         self._lock = threading.Lock()
         self._stopped = False
 
     def run(
-        self, copy: Path, request: Request, *options: str, seconds: float | None = None
+        self, place: Place, request: Request, *options: str, seconds: float | None = None
     ) -> Outcomes:
         with tempfile.TemporaryDirectory(prefix="breakages-") as directory:
-            log = Path(directory, "outcomes")
-            log.touch()
-            told = {REQUEST: json.dumps(asdict(request)), OUTCOMES: str(log)}
-            outcomes = self._run(copy, [*options, *request.files()], told, seconds)
-            for line in log.read_text(encoding="utf-8").splitlines():
-                kind, text = json.loads(line)
-                getattr(outcomes, kind).append(text)
-        return outcomes
-
-    def _run(
-        self, copy: Path, arguments: list[str], told: dict[str, str], seconds: float | None
-    ) -> Outcomes:
-        with self._lock:
-            if self._stopped:
-                return Outcomes(output="interrupted")
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *OPTIONS, *arguments],
-                cwd=copy,
-                env=environment(copy) | told,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # so that what the tests started ends with them
+            output = Path(directory, "output")
+            output.touch()
+            arguments = [*OPTIONS, f"--basetemp={directory}/files", *options, *request.files()]
+            ours, theirs = self._server.Pipe()
+            process = self._server.Process(
+                target=run_pytest, args=(place.copy, arguments, request, theirs, str(output))
             )
-            self._running.add(process)
-        try:
-            return Outcomes(output=process.communicate(timeout=seconds)[0])
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            return Outcomes(hung=True, output=process.communicate()[0])
-        finally:
-            self._running.discard(process)
+            with ours:
+                with theirs:
+                    if not self._start(process):
+                        return Outcomes(output="interrupted")
+                outcomes = self._listen(process, ours, place.engines, seconds)
+            outcomes.output = output.read_text(encoding="utf-8", errors="replace")
+            return outcomes
+
+    def _start(self, process: BaseProcess) -> bool:
+        with self._lock:
+            if not self._stopped:
+                process.start()
+                self._running.add(process)
+            return not self._stopped
+
+    def _listen(
+        self, process: BaseProcess, run: Connection, engines: Engines, seconds: float | None
+    ) -> Outcomes:
+        """Note what a run tells until it ends."""
+        outcomes, begun, waiting = Outcomes(), time.monotonic(), [run, process.sentinel]
+        while True:
+            left = None if seconds is None else max(0.0, begun + seconds - time.monotonic())
+            ready = wait(waiting, left)
+            if run in ready:
+                try:
+                    kind, text = run.recv()
+                except (EOFError, ConnectionResetError):  # its end is near
+                    waiting.remove(run)
+                    continue
+                if kind == "engine":
+                    asked = time.monotonic()
+                    run.send(engines.url(text))
+                    begun += time.monotonic() - asked
+                else:
+                    getattr(outcomes, kind).append(text)
+                if kind == "failed" and seconds is not None:  # all there is to know
+                    begun = min(begun, time.monotonic() - seconds + TIDYING_SECONDS)
+            elif not ready:
+                outcomes.hung = True
+                _kill(process)
+                engines.close()  # who knows what was done to them
+                break
+            else:
+                break
+        process.join()
+        self._running.discard(process)
+        return outcomes
 
     def stop(self) -> None:
         with self._lock:
@@ -259,19 +423,10 @@ class Pytest:
                 _kill(process)
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: BaseProcess) -> None:
+    process.kill()  # before it has a group of its own, too
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def environment(copy: Path) -> dict[str, str]:
-    """The environment in which the copy is imported, by subprocesses too.
-
-    An editable installation is an entry of site-packages: what PYTHONPATH names comes before.
-    With CI hypothesis tries the same examples every time; the tests named are quick ones.
-    """
-    paths = os.pathsep.join((str(copy), str(copy / "tests")))
-    return {**os.environ, "PYTHONPATH": paths, "CI": "1", "PYTEST_TIMEOUT": "120"}
+        os.killpg(process.pid or 0, signal.SIGKILL)
 
 
 # ------------------------------------------------------------------------------------ copies
@@ -279,30 +434,33 @@ def environment(copy: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def copies(root: Path, count: int) -> Iterator[list[Path]]:
-    """Copies of a project, compiled files included; removed at the end."""
+    """Copies of a project, all of it compiled; removed at the end."""
     with tempfile.TemporaryDirectory(prefix="breakages-") as directory:
         found = [Path(directory, str(number), root.name) for number in range(count)]
-        for copy in found:
-            shutil.copytree(root, copy, ignore=NOT_COPIED, symlinks=True)
+        for copy, source in zip(found, [root, *found], strict=False):
+            shutil.copytree(source, copy, ignore=NOT_COPIED, symlinks=True)
+            compileall.compile_dir(copy, quiet=2)  # what is compiled already is kept
         yield found
 
 
 @contextlib.contextmanager
 def broken(breakage: Breakage, copy: Path) -> Iterator[None]:
-    """Apply a breakage to a copy, and take it back."""
-    path = copy / breakage.file
+    """Apply a breakage to a copy, and take it back.
+
+    The file and what is compiled of it are put aside, and come back with the times they had.
+    """
+    path, aside = copy / breakage.file, copy.parent / "aside"
+    compiled, compiled_aside = Path(importlib.util.cache_from_source(str(path))), aside / "pyc"
+    aside.mkdir(exist_ok=True)
     text = path.read_text(encoding="utf-8")
+    path.rename(aside / "py")
+    compiled.rename(compiled_aside)
     try:
-        _write(path, text.replace(breakage.old, breakage.new))
+        path.write_text(text.replace(breakage.old, breakage.new), encoding="utf-8")
         yield
     finally:
-        _write(path, text)
-
-
-def _write(path: Path, text: str) -> None:
-    # Python takes a compiled file of the same size and second for the right one.
-    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
-    path.write_text(text, encoding="utf-8")
+        compiled_aside.replace(compiled)
+        (aside / "py").replace(path)
 
 
 # ------------------------------------------------------------------------------------ trials
@@ -328,16 +486,18 @@ class Verdict:
     noticed_by: str = ""
 
 
-def attempt(pytest: Pytest, breakage: Breakage, copy: Path, seconds: float) -> Verdict:
+def attempt(runs: Pytest, breakage: Breakage, place: Place, seconds: float) -> Verdict:
     """Run an entry's tests with its breakage."""
-    with broken(breakage, copy):
-        outcomes = pytest.run(copy, Request(breakage.tests), "-x", seconds=seconds)
+    seconds = breakage.seconds or seconds
+    with broken(breakage, place.copy):
+        outcomes = runs.run(place, Request(breakage.tests), "-x", seconds=seconds)
     if outcomes.failed:
         test = outcomes.failed[0]
-        how = ", by its time-out" if outcomes.timed_out else ""
+        how = f", by its time-out of {outcomes.timed_out[0]} s" if outcomes.timed_out else ""
         return Verdict(CAUGHT, f"{test}{how}", noticed_by=test)
     if outcomes.hung:
-        return Verdict(SURVIVED, "the tests hang, and none fails", outcomes.output)
+        why = f"the tests hang, and none fails before the {seconds:g} s for an entry are over"
+        return Verdict(SURVIVED, why, outcomes.output)
     if outcomes.passed:
         return Verdict(SURVIVED, "no test failed", outcomes.output)
     if outcomes.skipped:
@@ -346,7 +506,7 @@ def attempt(pytest: Pytest, breakage: Breakage, copy: Path, seconds: float) -> V
 
 
 def without_breakage(
-    pytest: Pytest, copy: Path, tried: list[tuple[Breakage, Verdict]]
+    runs: Pytest, place: Place, tried: list[tuple[Breakage, Verdict]]
 ) -> Iterator[tuple[Breakage, Verdict]]:
     """Entries that prove nothing: a test that failed fails unbroken too, or there is none.
 
@@ -354,8 +514,8 @@ def without_breakage(
     """
     selections = sorted({name for breakage, _ in tried for name in breakage.tests})
     only = sorted({verdict.noticed_by for _, verdict in tried if verdict.noticed_by})
-    outcomes = pytest.run(
-        copy, Request(tuple(selections), tuple(only)), "--continue-on-collection-errors"
+    outcomes = runs.run(
+        place, Request(tuple(selections), tuple(only)), "--continue-on-collection-errors"
     )
     for breakage, verdict in tried:
         missing = [name for name in breakage.tests if name in outcomes.missing]
@@ -370,52 +530,64 @@ def try_all(
     root: Path, chosen: list[Breakage], *, jobs: int, seconds: float
 ) -> Iterator[tuple[Breakage, Verdict]]:
     """Try the entries, `jobs` at a time; gives them as they end, and at last what was wrong."""
-    pytest, fitting = Pytest(), []
+    runs, fitting = Pytest(preloaded(root)), []
     for breakage in chosen:
         if why := stale(breakage, root):
             yield breakage, Verdict(STALE, why)
         else:
             fitting.append(breakage)
-    with copies(root, jobs) as where, ThreadPoolExecutor(jobs) as pool:
-        free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    with (
+        contextlib.ExitStack() as engines,
+        copies(root, jobs) as where,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        free: queue.SimpleQueue[Place] = queue.SimpleQueue()
         for copy in where:
-            free.put(copy)
+            place = Place(copy)
+            engines.callback(place.engines.close)
+            free.put(place)
 
-        def in_copy(work: Callable[[Path], _T]) -> Future[_T]:
+        def in_place(work: Callable[[Place], _T]) -> Future[_T]:
             def run() -> _T:
-                copy = free.get()
+                place = free.get()
                 try:
-                    return work(copy)
+                    return work(place)
                 finally:
-                    free.put(copy)
+                    free.put(place)
 
             return pool.submit(run)
 
         try:
-            yield from _try_fitting(pytest, in_copy, fitting, jobs, seconds)
+            yield from _try_fitting(runs, in_place, fitting, jobs, seconds)
         finally:
-            pytest.stop()
+            runs.stop()
             pool.shutdown(cancel_futures=True)
 
 
+def preloaded(root: Path) -> list[str]:
+    """The packages that every run of pytest finds imported; those that are not there do not."""
+    path = root / TABLES / "preload.txt"
+    return ["pytest", *(path.read_text(encoding="utf-8").split() if path.exists() else ())]
+
+
 def _try_fitting(
-    pytest: Pytest,
-    in_copy: Callable[[Callable[[Path], _T]], Future[_T]],
+    runs: Pytest,
+    in_place: Callable[[Callable[[Place], _T]], Future[_T]],
     fitting: list[Breakage],
     jobs: int,
     seconds: float,
 ) -> Iterator[tuple[Breakage, Verdict]]:
     tried = []
-    runs = {
-        in_copy(partial(attempt, pytest, breakage, seconds=seconds)): breakage
+    trials = {
+        in_place(partial(attempt, runs, breakage, seconds=seconds)): breakage
         for breakage in fitting
     }
-    for run in as_completed(runs):
-        tried.append((runs[run], run.result()))
+    for trial in as_completed(trials):
+        tried.append((trials[trial], trial.result()))
         yield tried[-1]
     shares = [share for number in range(jobs) if (share := tried[number::jobs])]
     checks = [
-        in_copy(lambda copy, share=share: list(without_breakage(pytest, copy, share)))
+        in_place(lambda place, share=share: list(without_breakage(runs, place, share)))
         for share in shares
     ]
     for check in as_completed(checks):
@@ -442,7 +614,7 @@ def main(arguments: list[str] | None = None) -> int:
     for breakage, verdict in tried:
         verdicts[breakage] = verdict
         words = f" ({verdict.because})" if verdict.because else ""
-        count = f"[{len(verdicts)}/{len(chosen)}]"
+        count = f"[{len(verdicts)}/{len(chosen)}, {time.monotonic() - started:.0f} s]"
         print(f"{count} {verdict.outcome} {breakage}{words}", flush=True)
         if asked.verbose and verdict.outcome in (SURVIVED, STALE):
             print(verdict.output)

@@ -110,10 +110,15 @@ def moto_endpoint(aws_credentials: None) -> Iterator[str]:
     if url := os.environ.get("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT"):
         yield url
         return
-    with running_emulator(
-        "moto", [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", "{port}"]
-    ) as url:
+    with started_moto() as url:
         yield url
+
+
+def started_moto() -> contextlib.AbstractContextManager[str]:
+    """Run moto's server; gives its URL."""
+    return running_emulator(
+        "moto", [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", "{port}"]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -122,15 +127,23 @@ def dynalite_endpoint(aws_credentials: None) -> Iterator[str]:
     if "AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT" in os.environ:
         pytest.skip("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT names one endpoint for all")
     try:
-        command = dynalite_command()
+        running_server = started_dynalite()
     except EngineMissingError as error:
         missing(error)
-        return
-    at_once = ("--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0")
-    with running_emulator(
-        "dynalite", [*command, "--host", "127.0.0.1", "--port", "{port}", *at_once]
-    ) as url:
+    with running_server as url:
         yield url
+
+
+def started_dynalite() -> contextlib.AbstractContextManager[str]:
+    """Run dynalite; gives its URL.
+
+    Raises:
+        EngineMissingError: node or dynalite is not there.
+    """
+    at_once = ("--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0")
+    return running_emulator(
+        "dynalite", [*dynalite_command(), "--host", "127.0.0.1", "--port", "{port}", *at_once]
+    )
 
 
 def _quick_emulator() -> str:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
@@ -33,7 +33,7 @@ from servers import (
 )
 
 
-def missing(error: EngineMissingError) -> None:
+def missing(error: EngineMissingError) -> NoReturn:
     """Skip aloud, or fail where engines are required."""
     if os.environ.get("AGENT_MEMORY_REQUIRE_ENGINES") == "1":
         pytest.fail(f"an engine is required: {error}")
@@ -69,12 +69,22 @@ def postgres_server() -> Iterator[str]:
     if url := os.environ.get("AGENT_MEMORY_TEST_POSTGRES_URL"):
         yield url
         return
-    try:
-        binaries = postgres_binaries()
-    except EngineMissingError as error:
-        missing(error)
-        return
-    user = unprivileged_user()
+    with contextlib.ExitStack() as running_server:
+        try:
+            url = running_server.enter_context(started_postgres())
+        except EngineMissingError as error:
+            missing(error)
+        yield url
+
+
+@contextlib.contextmanager
+def started_postgres() -> Iterator[str]:
+    """Run PostgreSQL with new data; gives its URL.
+
+    Raises:
+        EngineMissingError: there is none.
+    """
+    binaries, user = postgres_binaries(), unprivileged_user()
     with private_directory("postgres", user) as base:
         if user:
             binaries = where_others_may_look(binaries, base)
@@ -172,12 +182,22 @@ def mariadb_server() -> Iterator[str]:
     if url := os.environ.get("AGENT_MEMORY_TEST_MARIADB_URL"):
         yield url
         return
-    try:
-        server, share = mariadb_binaries()
-    except EngineMissingError as error:
-        missing(error)
-        return
-    user = unprivileged_user()
+    with contextlib.ExitStack() as running_server:
+        try:
+            url = running_server.enter_context(started_mariadb())
+        except EngineMissingError as error:
+            missing(error)
+        yield url
+
+
+@contextlib.contextmanager
+def started_mariadb() -> Iterator[str]:
+    """Run MariaDB with new data; gives its URL.
+
+    Raises:
+        EngineMissingError: there is none.
+    """
+    (server, share), user = mariadb_binaries(), unprivileged_user()
     with (
         private_directory("mariadb", user) as base,
         running_mariadb(server, share, base, user) as url,

@@ -59,13 +59,17 @@ def entry(what, old, new, test="::test_total"):
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "tests" / "breakages").mkdir(parents=True)
-    shutil.copy(breakages.__file__, tmp_path / "tests")
-    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
-    (tmp_path / "sums.py").write_text(TEXT)
-    (tmp_path / "tests" / "test_sums.py").write_text(TESTS)
-    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST)
-    return tmp_path
+    return make_project(tmp_path)
+
+
+def make_project(path):
+    (path / "tests" / "breakages").mkdir(parents=True)
+    shutil.copy(breakages.__file__, path / "tests")
+    (path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (path / "sums.py").write_text(TEXT)
+    (path / "tests" / "test_sums.py").write_text(TESTS)
+    (path / "tests" / "conftest.py").write_text(CONFTEST)
+    return path
 
 
 def run(project, *entries, arguments=()):
@@ -75,80 +79,100 @@ def run(project, *entries, arguments=()):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # half a second instead of two
+        env={  # half a second instead of two
+            **os.environ,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "pytest_timeout",
+        },
     )
     assert (project / "sums.py").read_text() == TEXT  # the project itself is never broken
     return done.returncode, done.stdout + done.stderr
 
 
+CAUGHT = [
+    entry("off by one", "+ 0", "+ 1"),
+    entry("empty", "sum(numbers)", "0", " -k 'total and not known'"),
+    entry("twice", "+ 0", "+ sum(numbers)", " -k ONLY"),
+]
+SURVIVORS = [
+    entry("smallest", "max", "min"),
+    entry("other tests", "+ 0", "+ 1", "::test_nothing"),
+]
+HANGING = "__import__('threading').Event().wait()"
+HANGS = [
+    entry("hangs", "sum(numbers)", HANGING) + "seconds = 2\n",
+    entry("is given up", "sum(numbers)", HANGING, "::test_total --timeout 1"),
+]
+STALE = {
+    "the old text occurs 0 times in sums.py": ("- 0", "- 1"),
+    "the old text occurs 4 times in sums.py": ("numbers", "words"),
+    "the broken sums.py does not compile": ("+ 0", "+"),
+    "there is no tests/test_sums.py.old": ("+ 0", "+ 1", ".old::test_total"),
+    "there is no such test: tests/test_sums.py::test_gone": ("+ 0", "+ 1", "::test_gone"),
+    "there is no such test: tests/test_sums.py -k gone": ("+ 0", "+ 1", " -k gone"),
+    "the tests cannot even be imported": ("def total", "raise ImportError\n\ndef total"),
+    "fails without the breakage too: tests/test_sums.py::test_known_failure": (
+        *("+ 0", "+ 2"),
+        "::test_known_failure",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """One run for most of it: each imports pytest anew."""
+    stale = [entry(f"<{why}>", *rest) for why, rest in STALE.items()]
+    project = make_project(tmp_path_factory.mktemp("project"))
+    return run(project, *CAUGHT, *SURVIVORS, *stale, *HANGS)
+
+
 class TestTheCommand:
-    def test_breakages_that_a_test_notices_are_caught(self, project):
-        code, output = run(
-            project,
-            entry("off by one", "+ 0", "+ 1"),
-            entry("empty", "sum(numbers)", "0", " -k 'total and not known'"),
-            entry("twice", "+ 0", "+ sum(numbers)", " -k ONLY"),
-        )
-        assert code == 0
+    def test_breakages_that_a_test_notices_are_caught(self, ran):
+        _, output = ran
         assert "caught sums: off by one (tests/test_sums.py::test_total)" in output
         assert "caught sums: empty (tests/test_sums.py::test_total)" in output
         assert "caught sums: twice (tests/test_sums.py::test_matrix_only)" in output
-        assert "3 caught in " in output
 
-    def test_a_survivor_is_reported(self, project):
-        code, output = run(
-            project,
-            entry("smallest", "max", "min"),
-            entry("other tests", "+ 0", "+ 1", "::test_nothing"),
-        )
+    def test_a_survivor_is_reported(self, ran):
+        code, output = ran
         assert code == 1
         assert "SURVIVED sums: smallest (no test failed)" in output
         assert "SURVIVED sums: other tests (no test failed)" in output
         assert output.count("SURVIVED sums: other tests") == 2  # once more at the end
-        assert "2 survived in " in output
 
-    def test_an_entry_that_proves_nothing_is_stale(self, project):
-        stale = {
-            "the old text occurs 0 times in sums.py": ("- 0", "- 1"),
-            "the old text occurs 4 times in sums.py": ("numbers", "words"),
-            "the broken sums.py does not compile": ("+ 0", "+"),
-            "there is no tests/test_sums.py.old": ("+ 0", "+ 1", ".old::test_total"),
-            "there is no such test: tests/test_sums.py::test_gone": ("+ 0", "+ 1", "::test_gone"),
-            "there is no such test: tests/test_sums.py -k gone": ("+ 0", "+ 1", " -k gone"),
-            "the tests cannot even be imported": ("def total", "raise ImportError\n\ndef total"),
-            "fails without the breakage too: tests/test_sums.py::test_known_failure": (
-                *("+ 0", "+ 2"),
-                "::test_known_failure",
-            ),
-        }
-        code, output = run(project, *(entry(f"<{why}>", *rest) for why, rest in stale.items()))
-        assert code == 1
-        for why in stale:
+    def test_an_entry_that_proves_nothing_is_stale(self, ran):
+        _, output = ran
+        for why in STALE:
             assert f"STALE sums: <{why}> ({why}" in output
-        assert "8 stale in " in output
 
-    def test_tests_that_hang_have_not_noticed(self, project):
-        hanging = "__import__('threading').Event().wait()"
-        code, output = run(
-            project, entry("hangs", "sum(numbers)", hanging), arguments=["--timeout", "2"]
-        )
-        assert code == 1
-        assert "SURVIVED sums: hangs (the tests hang, and none fails)" in output
+    def test_tests_that_hang_have_not_noticed(self, ran):
+        """Unless the limit that ends one is its own."""
+        _, output = ran
+        told = "the tests hang, and none fails before the 2 s for an entry are over"
+        assert f"SURVIVED sums: hangs ({told})" in output
+        assert "caught sums: is given up (tests/test_sums.py::test_total, by its time" in output
+
+    def test_all_are_counted(self, ran):
+        _, output = ran
+        assert "4 caught, 3 survived, 8 stale in " in output
 
     def test_entries_are_chosen_by_their_area_or_sentence(self, project):
         entries = entry("off by one", "+ 0", "+ 1"), entry("smallest", "max", "min")
         code, output = run(project, *entries, arguments=["OFF BY"])
         assert code == 0
         assert "1 caught in " in output
-        assert run(project, *entries, arguments=["nothing"])[0] == 1
 
     @pytest.mark.parametrize(
         "text", ["[[breakage]]\nwhat = 1", "[[breakage", entry("nothing", "+ 0", "+ 0")]
     )
     def test_a_table_that_cannot_be_read_is_named(self, project, text):
-        code, output = run(project, text)
-        assert code == 1
-        assert "sums.toml" in output
+        (project / "tests" / "breakages" / "sums.toml").write_text(text)
+        with pytest.raises(breakages.TableError, match=r"sums\.toml"):
+            breakages.load(project)
+
+    def test_a_name_that_no_entry_has_is_an_error(self, capsys):
+        assert breakages.main(["no entry has this"]) == 1
+        assert "no entry has such a name" in capsys.readouterr().err
 
 
 def test_every_entry_still_fits_the_code():
