@@ -46,6 +46,8 @@ from agent_memory.providers.part import (
 
 _ANTHROPIC: Final = frozenset[FormatName]({"anthropic"})
 _HOSTED_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+HOSTED_RESULT: Final = "_tool_result"
+"""How the types of hosted tools' results end, of tools newer than this library too."""
 # Source: https://docs.anthropic.com/en/docs/build-with-claude/vision.
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
@@ -86,8 +88,8 @@ def _read_call(block: Block) -> Part:
     )
 
 
-def _read_result(block: Block) -> Part:
-    """``tool_result``, and the ``…_tool_result`` blocks of the tools that Anthropic runs."""
+def read_result(block: Block) -> Part:
+    """``tool_result``, and the blocks of type `HOSTED_RESULT` of the tools that Anthropic runs."""
     content = block.get("content")
     hosted = block.get("type") != "tool_result"
     held = as_dict(content)
@@ -186,7 +188,7 @@ _BLOCKS: Final[Mapping[str, BlockReader]] = {
     "tool_use": _read_call,
     "server_tool_use": _read_call,
     "mcp_tool_use": _read_call,
-    "tool_result": _read_result,
+    "tool_result": read_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_thinking,
     "image": MediaReader(_ANTHROPIC, "image", _media_of),
@@ -325,10 +327,7 @@ _MESSAGES: Final = _DOCS + "api/messages"
 FORMAT: Final = Format(
     name="anthropic",
     blocks=_BLOCKS,
-    result_suffix="_tool_result",
-    read_result=_read_result,
     load=_load,
-    has_shared_blocks=True,
     request_fields=frozenset({"clear_at", "output_config"}),
     reply_fields=frozenset(
         {

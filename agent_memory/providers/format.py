@@ -156,17 +156,9 @@ class Format:
         name: of the format.
         provider: the name that users give to ``provider=``, if it is another one.
         blocks: readers of content blocks that have a ``type``, by that type.
-        result_suffix: the end of the types of hosted tools' results, read by `read_result`.
-        read_result: reads those.
         untyped: readers of content blocks without a ``type``, by the key that names them.
         load: makes a message of a dict, given what it was made from (an SDK's object). None for
             role, content and everything else in ``extra``.
-        claims: whether fields beside the content show that a message is this format's, although
-            another one could have written each of its blocks.
-        has_shared_blocks: blocks that several formats write in the same way count as this one's.
-        read_whole: reads messages that keep everything in ``extra``; None for any other.
-        read_beside: what lies beside the content, before it and after it.
-        read_tool_message: reads a message of role tool whose content is the result.
         request_fields: what a message may have beside role and content.
         reply_fields: what messages of replies have beside that and requests refuse or ignore.
         takes_strings: a plain string may be content.
@@ -191,7 +183,6 @@ class Format:
         system_apart: leading system messages are a parameter of the request.
         later_system: a system message may come later too.
         items: messages are items of a flat list, of which a reply makes several.
-        starts_with_results: a request may begin with results of calls that the provider remembers.
         pairs_hosted: hosted calls and results are refused without each other.
         signs_reasoning: reasoning without its signature is refused.
         result_role: whose messages hold results.
@@ -210,15 +201,8 @@ class Format:
     name: FormatName
     provider: str | None = None
     blocks: Mapping[str, BlockReader]
-    result_suffix: str | None = None
-    read_result: Callable[[Block], Part] | None = None
     untyped: Mapping[str, BlockReader] = attrs.field(factory=dict[str, BlockReader])
     load: Callable[[Block, object], ConversationMessage | None] = lambda _plain, _given: None
-    claims: Callable[[Mapping[str, Any]], bool] = lambda _extra: False
-    has_shared_blocks: bool = False
-    read_whole: Callable[[ConversationMessage], tuple[Part, ...] | None] | None = None
-    read_beside: Callable[[Mapping[str, Any]], tuple[list[Part], list[Part]]] | None = None
-    read_tool_message: Callable[[ConversationMessage, tuple[Part, ...]], Part] | None = None
     request_fields: frozenset[str] = frozenset()
     reply_fields: frozenset[str] = frozenset()
     takes_strings: bool = True
@@ -241,7 +225,6 @@ class Format:
     system_apart: bool = False
     later_system: bool = True
     items: bool = False
-    starts_with_results: bool = False
     pairs_hosted: bool = False
     signs_reasoning: bool = False
     result_role: ParticipantRole = _TOOL

@@ -62,8 +62,8 @@ def _media_of(block: Block) -> Media | None:
     return from_url("document", file.get("file_data"), name=name)
 
 
-def _read_beside(extra: Mapping[str, Any]) -> tuple[list[Part], list[Part]]:
-    """Reasoning of compatible servers comes first; refusal, audio and calls come last."""
+def read_beside(extra: Mapping[str, Any]) -> tuple[list[Part], list[Part]]:
+    """What lies before the content (reasoning of compatible servers), and what lies after it."""
     before: list[Part] = []
     for key in _REASONING_KEYS:
         text = extra.get(key)
@@ -123,7 +123,8 @@ def _read_call(entry: object) -> Part:
     )
 
 
-def _read_tool_message(message: ConversationMessage, inner: tuple[Part, ...]) -> Part:
+def read_tool_message(message: ConversationMessage, inner: tuple[Part, ...]) -> Part:
+    """A message of role tool, whose content is the result."""
     content, extra = message.content, message.extra
     text = content if isinstance(content, str) else joined(inner)
     if extra.get("role") == _FUNCTION_ROLE:
@@ -299,8 +300,6 @@ FORMAT: Final = Format(
         "input_audio": MediaReader(_CHAT, "audio", _media_of),
         "file": MediaReader(_CHAT, "document", _media_of),
     },
-    read_beside=_read_beside,
-    read_tool_message=_read_tool_message,
     request_fields=frozenset(
         {
             *("name", "tool_calls", "tool_call_id", "refusal", "audio", "function_call"),

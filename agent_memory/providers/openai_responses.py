@@ -104,7 +104,7 @@ def _is_call(kind: str) -> bool:
     return kind.endswith("_call") or kind in ("mcp_approval_request", "program")
 
 
-def _item_of(message: ConversationMessage) -> Block | None:
+def item_of(message: ConversationMessage) -> Block | None:
     """The item that a message keeps whole in ``extra``, or None when it is no such message."""
     if message.content is not None:
         return None
@@ -117,17 +117,12 @@ def _item_of(message: ConversationMessage) -> Block | None:
 def _fits_message(message: ConversationMessage) -> bool:
     """Results are items, and refusals are parts of a message with an id, unlike Chat's."""
     if message.role is _TOOL:
-        return _item_of(message) is not None
+        return item_of(message) is not None
     kinds = [(as_dict(block) or {}).get("type") for block in as_list(message.content)]
     return "refusal" not in kinds or "output_text" in kinds or "id" in message.extra
 
 
-def _read_whole(message: ConversationMessage) -> tuple[Part, ...] | None:
-    item = _item_of(message)
-    return None if item is None else _read_item(item)
-
-
-def _read_item(item: Block) -> tuple[Part, ...]:
+def read_item(item: Block) -> tuple[Part, ...]:
     """What an item says: one part, or a hosted call and the result that it holds too."""
     kind = as_text(item.get("type"))
     if kind == "reasoning":
@@ -219,7 +214,7 @@ def _has_failed(chunk: Any) -> bool:
 
 
 def _read_item_block(block: Block) -> Part:
-    return _read_item(block)[0]
+    return read_item(block)[0]
 
 
 # Items of hosted tools that hold the result of their call too.
@@ -418,7 +413,7 @@ def _is_empty(message: ConversationMessage, held: tuple[Part, ...]) -> bool:
 
 
 def _dump(message: ConversationMessage) -> Block | None:
-    item = _item_of(message)
+    item = item_of(message)
     if item is None:
         return None
     plain: Block = thaw(item)
@@ -445,8 +440,6 @@ FORMAT: Final = Format(
     name="openai_responses",
     blocks=_BLOCKS,
     load=_load,
-    claims=lambda extra: extra.get("type") == "message",
-    read_whole=_read_whole,
     request_fields=frozenset({"type", "id", "status", "phase"}),
     fits_message=_fits_message,
     write_text=_write_text,
@@ -466,7 +459,6 @@ FORMAT: Final = Format(
     ),
     pairing="anywhere",
     items=True,
-    starts_with_results=True,  # with previous_response_id or a conversation
     call_id=_CALL_ID,
     result_problem=_result_problem,
     clean_result=_clean_result,

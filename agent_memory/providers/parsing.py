@@ -1,13 +1,15 @@
 """Parse messages of every known format into parts, without being told the provider.
 
-The formats are listed in :data:`FORMATS`; a new one is a module and its entry there.
+The formats are listed in :data:`FORMATS`; a new one is a module and its entry there. What one
+provider alone does beside its blocks (OpenAI's calls and items, Anthropic's hosted tools) is
+read by that provider's module.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
@@ -112,23 +114,16 @@ def _merged(tables: tuple[Mapping[str, BlockReader], ...]) -> Mapping[str, Block
 _READERS: Final = _merged(tuple(form.blocks for form in FORMATS))
 """How to read each type of content block."""
 _UNTYPED_READERS: Final = _merged(tuple(form.untyped for form in FORMATS))
-_RESULT_READERS: Final[tuple[tuple[str, Callable[[Block], Part]], ...]] = tuple(
-    (form.result_suffix, form.read_result)
-    for form in FORMATS
-    if form.result_suffix is not None and form.read_result is not None
-)
 
 _TOOL: Final = ParticipantRole.TOOL
 _OWN_FIELDS: Final = {
     form.name: form.request_fields | form.reply_fields | MARKERS for form in FORMATS
 }
-_READ_WHOLE: Final = tuple(form.read_whole for form in FORMATS if form.read_whole is not None)
-_READ_BESIDE: Final = tuple(form.read_beside for form in FORMATS if form.read_beside is not None)
-_READ_TOOL: Final = next(form.read_tool_message for form in FORMATS if form.read_tool_message)
 _BLOCKS: Final = _TYPED | _UNTYPED
 _PAIRED: Final = ("call", "result")
-_SHARED_OWNER: Final = next(form.name for form in FORMATS if form.has_shared_blocks)
-_DEFAULT_OWNER: Final = FORMATS[0].name
+_SHARED_OWNER: Final = anthropic.FORMAT.name
+"""Whose blocks are those that several formats write in the same way."""
+_DEFAULT_OWNER: Final = openai_chat.FORMAT.name
 """Whose fields are those that no format knows, on a message that does not show its format: the
 servers that add their own speak Chat Completions."""
 
@@ -145,20 +140,18 @@ def parts(message: ConversationMessage) -> tuple[Part, ...]:
     if not extra and type(content) is str and message.role is not _TOOL:
         return (Part("text", content, raw=content, forms=_STRINGS),)
     if extra and content is None:
-        for read_whole in _READ_WHOLE:
-            whole = read_whole(message)
-            if whole is not None:
-                return whole
+        item = openai_responses.item_of(message)
+        if item is not None:
+            return openai_responses.read_item(item)
     found = _read_content(content)
     owner = extra.get(WRITTEN_IN)
     if owner is not None:
         found = [_owned(part, owner) for part in found]
     if message.role is _TOOL and not any(part.kind == "result" for part in found):
-        return (_READ_TOOL(message, tuple(found)),)
+        return (openai_chat.read_tool_message(message, tuple(found)),)
     if extra:
-        for read_beside in _READ_BESIDE:
-            before, after = read_beside(extra)
-            found = [*before, *found, *after]
+        before, after = openai_chat.read_beside(extra)
+        found = [*before, *found, *after]
     return tuple(found)
 
 
@@ -188,10 +181,8 @@ def _read_block(value: object) -> Part:
     part = None if reader is None else reader(block)
     if part is not None:
         return part
-    # Results of hosted tools that are newer than this library: the suffix tells.
-    for suffix, read_result in _RESULT_READERS:
-        if kind.endswith(suffix):
-            return read_result(block)
+    if kind.endswith(anthropic.HOSTED_RESULT):
+        return anthropic.read_result(block)
     return Part("other", readable(block), name=kind, raw=block, forms=_TYPED)
 
 
@@ -235,15 +226,16 @@ def _format_shown(message: ConversationMessage, held: Iterable[Part]) -> FormatN
 
 
 def _likely(message: ConversationMessage, held: Iterable[Part]) -> FormatName | None:
-    claimed = next((form.name for form in FORMATS if form.claims(message.extra)), None)
-    if claimed is not None and isinstance(message.content, str):
-        return claimed
+    # A message item says so, although another format could have written each of its blocks.
+    is_item = message.extra.get("type") == "message"
+    if is_item and isinstance(message.content, str):
+        return openai_responses.FORMAT.name
     shared = [part for part in held if part.kind != "other" and part.forms < _STRINGS]
     if not shared:
         return None
     if all(_SHARED_OWNER in part.forms for part in shared):
         return _SHARED_OWNER
-    return claimed or _DEFAULT_OWNER
+    return openai_responses.FORMAT.name if is_item else _DEFAULT_OWNER
 
 
 def media_in(part: Part) -> Media | None:
@@ -271,7 +263,7 @@ def _has_own_fields(message: ConversationMessage, form: Format, held: tuple[Part
     own = _OWN_FIELDS[form.name]
     if message.extra.keys() <= own:
         return True
-    if form.read_whole is not None and form.read_whole(message) is not None:
+    if form.items and openai_responses.item_of(message) is not None:
         return True
     if (message.extra.keys() - own) & _FIELDS:
         return False

@@ -198,7 +198,7 @@ def _unpaired(
     """What is wrong with the calls and results of a history; `held` are its messages' parts."""
     open_sites = open_sites_of(messages, held)
     if form.pairing == "anywhere":
-        yield from _anywhere(held, open_sites, form)
+        yield from _anywhere(held, open_sites)
     elif form.pairing == "following":
         yield from _following(messages, held, open_sites)
     else:
@@ -353,12 +353,12 @@ def _following(
 
 
 def _anywhere(
-    held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str]], form: Format
+    held: Sequence[tuple[Part, ...]], open_sites: set[tuple[int, str]]
 ) -> Iterator[_Found]:
     """Responses: an output for each call somewhere after it."""
     called: dict[str, int] = {}
     answered: set[str] = set()
-    leading = form.starts_with_results
+    leading = True
     for index, inside in enumerate(held):
         # With previous_response_id the calls are on the server, and outputs come alone.
         leading = leading and all(part.answers for part in inside)
