@@ -18,7 +18,6 @@ from agent_memory.providers.format import (
     USERS,
     BlockReader,
     Format,
-    MediaReader,
     RuleSources,
     TextReader,
     arguments_of,
@@ -26,6 +25,7 @@ from agent_memory.providers.format import (
     holds_no_parts,
     is_blank_block,
     is_conversational,
+    media_reader,
     read_block,
     safe_id,
 )
@@ -83,8 +83,6 @@ def _read_call(block: Block) -> Part:
         name=as_id(block.get("name")),
         payload=block.get("input"),
         hosted=block.get("type") in _HOSTED_CALLS,
-        raw=block,
-        forms=_ANTHROPIC,
     )
 
 
@@ -108,8 +106,6 @@ def read_result(block: Block) -> Part:
         or as_text((held or {}).get("type")).endswith("_error"),
         hosted=hosted,
         inner=inner,
-        raw=block,
-        forms=_ANTHROPIC,
     )
 
 
@@ -138,8 +134,6 @@ def _read_thinking(block: Block) -> Part:
         "reasoning",
         as_text(block.get("thinking")),
         payload=block,
-        raw=block,
-        forms=_ANTHROPIC,
         signature=as_id(block.get("signature")),
         redacted=as_id(block.get("data")),
     )
@@ -147,21 +141,21 @@ def _read_thinking(block: Block) -> Part:
 
 def _read_search_result(block: Block) -> Part:
     said = [as_text((as_dict(item) or {}).get("text")) for item in as_list(block.get("content"))]
-    return Part("text", "\n".join(filter(None, said)), raw=block, forms=_ANTHROPIC)
+    return Part("text", "\n".join(filter(None, said)))
 
 
 def _read_compaction(block: Block) -> Part:
     """The API's own summary of what came before; where it has no text only Claude can read it."""
     text = block.get("content")
     if isinstance(text, str) and text.strip():
-        return Part("text", text, name="compaction", raw=block, forms=_ANTHROPIC)
-    return Part("other", name="compaction", raw=block, forms=_ANTHROPIC, opaque=True)
+        return Part("text", text, name="compaction")
+    return Part("other", name="compaction", opaque=True)
 
 
 def _read_state(block: Block) -> Part:
     """Instructions to the API, which say nothing to anybody else."""
     name = as_text(block.get("type"))
-    return Part("other", name=name, payload=block, raw=block, forms=_ANTHROPIC)
+    return Part("other", name=name, payload=block)
 
 
 def _media_of(block: Block) -> Media | None:
@@ -184,16 +178,16 @@ def _media_of(block: Block) -> Media | None:
 
 _BLOCKS: Final[Mapping[str, BlockReader]] = {
     # Chat Completions writes text in the same way; this key is OpenAI's.
-    "text": TextReader(_ANTHROPIC, frozenset({"prompt_cache_breakpoint"})),
+    "text": TextReader(frozenset({"prompt_cache_breakpoint"})),
     "tool_use": _read_call,
     "server_tool_use": _read_call,
     "mcp_tool_use": _read_call,
     "tool_result": read_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_thinking,
-    "image": MediaReader(_ANTHROPIC, "image", _media_of),
-    "document": MediaReader(_ANTHROPIC, "document", _media_of),
-    "container_upload": MediaReader(_ANTHROPIC, "document", _media_of),
+    "image": media_reader("image", _media_of),
+    "document": media_reader("document", _media_of),
+    "container_upload": media_reader("document", _media_of),
     "search_result": _read_search_result,
     "compaction": _read_compaction,
     "tool_addition": _read_state,

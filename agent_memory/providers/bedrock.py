@@ -18,7 +18,6 @@ from agent_memory.providers.format import (
     NO_OUTPUT,
     BlockReader,
     Format,
-    MediaReader,
     RuleSources,
     TextReader,
     arguments_of,
@@ -26,6 +25,7 @@ from agent_memory.providers.format import (
     holds_no_parts,
     is_blank_block,
     is_conversational,
+    media_reader,
     safe_id,
 )
 from agent_memory.providers.media import Media, MediaKind, decoded, mime_of
@@ -64,8 +64,6 @@ def _read_call(block: Block) -> Part:
         payload=use.get("input"),
         # Some models write a type on the application's calls too: "tool_use".
         hosted=use.get("type") == "server_tool_use",
-        raw=block,
-        forms=_BEDROCK,
     )
 
 
@@ -81,20 +79,20 @@ def _read_result(block: Block) -> Part:
         is_error=result.get("status") == "error",
         hosted=result.get("type") not in (None, "tool_result"),
         inner=inner,
-        raw=block,
-        forms=_BEDROCK,
     )
 
 
 def _read_inner(item: object) -> Part:
     block = as_dict(item)
+    part = None
     if block is not None and "json" in block:
-        return Part("text", to_json(block["json"]), raw=block, forms=_BEDROCK)
-    if block is None or "toolResult" in block:
-        return Part("other", raw=item, forms=_BEDROCK)
-    reader = next((_BLOCKS[key] for key in block if key in _BLOCKS), None)
-    part = None if reader is None else reader(block)
-    return part or Part("other", raw=block, forms=_BEDROCK)
+        part = Part("text", to_json(block["json"]))
+    elif block is not None and "toolResult" not in block:
+        reader = next((_BLOCKS[key] for key in block if key in _BLOCKS), None)
+        part = None if reader is None else reader(block)
+    part = part or Part("other")
+    part.raw, part.forms = item, _BEDROCK
+    return part
 
 
 def _read_reasoning(block: Block) -> Part:
@@ -105,8 +103,6 @@ def _read_reasoning(block: Block) -> Part:
         "reasoning",
         as_text(text.get("text")),
         payload=block,
-        raw=block,
-        forms=_BEDROCK,
         signature=as_id(text.get("signature")),
         redacted=base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else None,
     )
@@ -115,19 +111,19 @@ def _read_reasoning(block: Block) -> Part:
 def _read_citations(block: Block) -> Part:
     cited = as_dict(block.get("citationsContent")) or {}
     said = [as_text((as_dict(item) or {}).get("text")) for item in as_list(cited.get("content"))]
-    return Part("text", "".join(said), raw=block, forms=_BEDROCK)
+    return Part("text", "".join(said))
 
 
 def _read_guarded(block: Block) -> Part:
     guarded = as_dict(block.get("guardContent")) or {}
     text = as_dict(guarded.get("text"))
     if text is None:
-        return Part("media", name="image", payload=block, raw=block, forms=_BEDROCK)
-    return Part("text", as_text(text.get("text")), raw=block, forms=_BEDROCK)
+        return Part("media", name="image", payload=block)
+    return Part("text", as_text(text.get("text")))
 
 
 def _read_cache_point(block: Block) -> Part:
-    return Part("other", name="cachePoint", payload=block, raw=block, forms=_BEDROCK)
+    return Part("other", name="cachePoint", payload=block)
 
 
 def _media_of(block: Block) -> Media | None:
@@ -151,14 +147,14 @@ def _media(kind: MediaKind, body: Block) -> Media | None:
 
 
 _BLOCKS: Final[Mapping[str, BlockReader]] = {
-    "text": TextReader(_BEDROCK),
+    "text": TextReader(),
     "toolUse": _read_call,
     "toolResult": _read_result,
     "reasoningContent": _read_reasoning,
-    "image": MediaReader(_BEDROCK, "image", _media_of),
-    "document": MediaReader(_BEDROCK, "document", _media_of),
-    "video": MediaReader(_BEDROCK, "video", _media_of),
-    "audio": MediaReader(_BEDROCK, "audio", _media_of),
+    "image": media_reader("image", _media_of),
+    "document": media_reader("document", _media_of),
+    "video": media_reader("video", _media_of),
+    "audio": media_reader("audio", _media_of),
     "citationsContent": _read_citations,
     "guardContent": _read_guarded,
     "cachePoint": _read_cache_point,

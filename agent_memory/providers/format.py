@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from agent_memory.messages import SYSTEM_ROLES, ConversationMessage, ParticipantRole
-from agent_memory.providers.media import Media
+from agent_memory.providers.media import Media, MediaKind
 from agent_memory.providers.part import (
     Block,
     FormatName,
@@ -28,7 +28,10 @@ from agent_memory.providers.part import (
 )
 
 BlockReader: TypeAlias = Callable[[Block], Part | None]
-"""Returns the part of a block; None when the block belongs to another format."""
+"""Returns what a block says; None when the block belongs to another format.
+
+The part's `raw` and `forms` are set by whoever has the block read: they are the same for all.
+"""
 
 Pairing: TypeAlias = Literal["anywhere", "following", "adjacent"]
 """Where the results of calls are: anywhere after them, in messages right after them, or all in
@@ -95,12 +98,10 @@ class TextReader:
     Several formats may write such a block in the same way.
 
     Args:
-        forms: the name of the format alone.
         foreign: keys of a text block that show that it is another format's.
         key: where the text is.
     """
 
-    forms: frozenset[FormatName]
     foreign: frozenset[str] = frozenset()
     key: str = "text"
 
@@ -108,33 +109,12 @@ class TextReader:
         """Return the text of a block; None when it is another format's."""
         if self.foreign and self.foreign & block.keys():
             return None
-        return Part("text", as_text(block.get(self.key)), raw=block, forms=self.forms)
+        return Part("text", as_text(block.get(self.key)))
 
 
-@attrs.frozen
-class MediaReader:
-    """Reads blocks that hold media.
-
-    Args:
-        forms: the name of the format alone.
-        name: what they hold: ``"image"``, ``"audio"``, ``"document"`` or ``"video"``.
-        media_of: reads the media itself, which is decoded only when asked for.
-    """
-
-    forms: frozenset[FormatName]
-    name: str
-    media_of: Callable[[Block], Media | None]
-
-    def __call__(self, block: Block) -> Part:
-        """Return the media part of a block."""
-        return Part(
-            "media",
-            name=self.name,
-            payload=block,
-            raw=block,
-            forms=self.forms,
-            media_of=self.media_of,
-        )
+def media_reader(name: MediaKind, media_of: Callable[[Block], Media | None]) -> BlockReader:
+    """Reads blocks that hold media; `media_of` decodes it, which is done only when asked for."""
+    return lambda block: Part("media", name=name, payload=block, media_of=media_of)
 
 
 def read_block(
@@ -145,7 +125,9 @@ def read_block(
     kind = as_text(block.get("type")) if block else ""
     reader = readers.get(kind)
     part = None if block is None or reader is None else reader(block)
-    return part or Part("other", name=kind or None, raw=item, forms=forms)
+    part = part or Part("other", name=kind or None)
+    part.raw, part.forms = item, forms
+    return part
 
 
 @attrs.frozen(eq=False, kw_only=True)

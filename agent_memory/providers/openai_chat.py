@@ -14,11 +14,11 @@ from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     USERS,
     Format,
-    MediaReader,
     MessageDraft,
     RuleSources,
     TextReader,
     arguments_text,
+    media_reader,
 )
 from agent_memory.providers.media import Media, decoded, from_url, mime_of
 from agent_memory.providers.part import (
@@ -294,11 +294,11 @@ FORMAT: Final = Format(
     provider="openai",
     blocks={
         # Anthropic writes text in the same way; its citations are unknown to every Chat server.
-        "text": TextReader(_CHAT, frozenset({"citations"})),
-        "refusal": TextReader(_CHAT, key="refusal"),
-        "image_url": MediaReader(_CHAT, "image", _media_of),
-        "input_audio": MediaReader(_CHAT, "audio", _media_of),
-        "file": MediaReader(_CHAT, "document", _media_of),
+        "text": TextReader(frozenset({"citations"})),
+        "refusal": TextReader(key="refusal"),
+        "image_url": media_reader("image", _media_of),
+        "input_audio": media_reader("audio", _media_of),
+        "file": media_reader("document", _media_of),
     },
     request_fields=frozenset(
         {

@@ -19,11 +19,11 @@ from agent_memory.providers.format import (
     EVERYONE,
     BlockReader,
     Format,
-    MediaReader,
     MessageDraft,
     RuleSources,
     TextReader,
     arguments_text,
+    media_reader,
     read_block,
     safe_id,
 )
@@ -125,32 +125,36 @@ def _fits_message(message: ConversationMessage) -> bool:
 def read_item(item: Block) -> tuple[Part, ...]:
     """What an item says: one part, or a hosted call and the result that it holds too."""
     kind = as_text(item.get("type"))
+    result = None
     if kind == "reasoning":
-        return (_read_reasoning(item),)
-    if _is_output(kind):
-        return (_read_output(item, kind),)
-    if _is_call(kind):
-        call = _read_call(item, kind)
+        part = _read_reasoning(item)
+    elif _is_output(kind):
+        part = _read_output(item, kind)
+    elif _is_call(kind):
+        part = _read_call(item, kind)
         read_result = _OWN_RESULTS.get(kind)
         result = None if read_result is None else read_result(item)
-        if result is None:
-            return (call,)
-        return (
-            call,
-            attrs.evolve(result, id=call.id, name=call.name, hosted=True, forms=_RESPONSES),
-        )
-    name = kind or "item_reference"
+    else:
+        part = _read_other(item, kind or "item_reference")
+    part.raw, part.forms = item, _RESPONSES
+    if result is None:
+        return (part,)
+    # Without raw: the call's holds it.
+    return part, attrs.evolve(result, id=part.id, name=part.name, hosted=True, forms=_RESPONSES)
+
+
+def _read_other(item: Block, name: str) -> Part:
     text = "" if name in _STATE else readable(item)
     # An encrypted compaction stands for all that came before it, and only OpenAI can read it.
-    opaque = kind == "compaction"
-    return (Part("other", text, name=name, raw=item, forms=_RESPONSES, opaque=opaque),)
+    opaque = name == "compaction"
+    return Part("other", text, name=name, opaque=opaque)
 
 
 def _read_reasoning(item: Block) -> Part:
     texts = [*as_list(item.get("summary")), *as_list(item.get("content"))]
     said = [as_text((as_dict(text) or {}).get("text")) for text in texts]
     text = "\n".join(line for line in said if line)
-    return Part("reasoning", text, payload=item, raw=item, forms=_RESPONSES)
+    return Part("reasoning", text, payload=item)
 
 
 def _read_call(item: Block, kind: str) -> Part:
@@ -166,8 +170,6 @@ def _read_call(item: Block, kind: str) -> Part:
         name=as_id(item.get("name")) or kind.removesuffix("_call"),
         payload=given,
         hosted=hosted,
-        raw=item,
-        forms=_RESPONSES,
         custom=kind == "custom_tool_call",
     )
 
@@ -201,8 +203,6 @@ def _read_output(item: Block, kind: str) -> Part:
         is_error=failed,
         hosted=kind in _HOSTED_OUTPUTS or item.get("execution") == "server",
         inner=inner,
-        raw=item,
-        forms=_RESPONSES,
         custom=kind == "custom_tool_call_output",
     )
 
@@ -275,13 +275,13 @@ def _media_of(block: Block) -> Media | None:
 
 
 _BLOCKS: Final[Mapping[str, BlockReader]] = {
-    "input_text": TextReader(_RESPONSES),
-    "output_text": TextReader(_RESPONSES),
-    "summary_text": TextReader(_RESPONSES),
-    "refusal": TextReader(_RESPONSES, key="refusal"),
-    "input_image": MediaReader(_RESPONSES, "image", _media_of),
-    "computer_screenshot": MediaReader(_RESPONSES, "image", _media_of),
-    "input_file": MediaReader(_RESPONSES, "document", _media_of),
+    "input_text": TextReader(),
+    "output_text": TextReader(),
+    "summary_text": TextReader(),
+    "refusal": TextReader(key="refusal"),
+    "input_image": media_reader("image", _media_of),
+    "computer_screenshot": media_reader("image", _media_of),
+    "input_file": media_reader("document", _media_of),
     # Items that some frameworks put into the content as blocks.
     "reasoning": _read_item_block,
     "function_call": _read_item_block,

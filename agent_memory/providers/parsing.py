@@ -11,7 +11,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
 
@@ -69,51 +69,44 @@ def format_named(provider: str) -> Format:
     return form
 
 
-def _shared(readers: tuple[BlockReader, ...]) -> BlockReader:
-    """Reads a block type of one format or several: it may be sent in all that recognise it."""
-    texts = [reader for reader in readers if isinstance(reader, TextReader)]
-    if len(texts) == len(readers) and len({reader.key for reader in texts}) == 1:
-        return _shared_text(texts)
-    if len(readers) == 1:
-        return readers[0]
+def _combined(readers: Mapping[FormatName, BlockReader]) -> BlockReader:
+    """Reads a block type of one format or several: it may be sent in all that recognise it.
 
-    def read(block: Block) -> Part | None:
-        found = [part for part in (reader(block) for reader in readers) if part is not None]
-        forms = frozenset(chain.from_iterable(part.forms for part in found))
-        return attrs.evolve(found[0], forms=forms) if found else None
-
-    return read
-
-
-def _shared_text(readers: Sequence[TextReader]) -> BlockReader:
-    """As :func:`_shared`, for the block that most messages are made of."""
-    everybody = frozenset(chain.from_iterable(reader.forms for reader in readers))
-    key = readers[0].key
+    What several formats write in the same way is text; each has keys of its own for it.
+    """
+    everybody = frozenset(readers)
+    read_part = next(iter(readers.values()))
+    foreign = {
+        name: reader.foreign for name, reader in readers.items() if isinstance(reader, TextReader)
+    }
+    if foreign:
+        read_part = attrs.evolve(cast("TextReader", read_part), foreign=frozenset())
 
     def read(block: Block) -> Part | None:
         forms = everybody
-        if len(block) > _BARE_TEXT:
+        if foreign and len(block) > _BARE_TEXT:
             keys = block.keys()
-            own = (reader.forms for reader in readers if not reader.foreign & keys)
-            forms = frozenset(chain.from_iterable(own))
-        if not forms:
-            return None
-        return Part("text", as_text(block.get(key)), raw=block, forms=forms)
+            forms = frozenset(name for name in everybody if not foreign[name] & keys)
+        part = read_part(block) if forms else None
+        if part is not None:
+            part.raw, part.forms = block, forms
+        return part
 
     return read
 
 
-def _merged(tables: tuple[Mapping[str, BlockReader], ...]) -> Mapping[str, BlockReader]:
-    found: dict[str, tuple[BlockReader, ...]] = {}
-    for table in tables:
+def _merged(tables: Mapping[FormatName, Mapping[str, BlockReader]]) -> Mapping[str, BlockReader]:
+    found: dict[str, dict[FormatName, BlockReader]] = {}
+    for name, table in tables.items():
         for kind, reader in table.items():
-            found[kind] = (*found.get(kind, ()), reader)
-    return {kind: _shared(readers) for kind, readers in found.items()}
+            found.setdefault(kind, {})[name] = reader
+    return {kind: _combined(readers) for kind, readers in found.items()}
 
 
-_READERS: Final = _merged(tuple(form.blocks for form in FORMATS))
+_READERS: Final = _merged({form.name: form.blocks for form in FORMATS})
 """How to read each type of content block."""
-_UNTYPED_READERS: Final = _merged(tuple(form.untyped for form in FORMATS))
+_UNTYPED_READERS: Final = _merged({form.name: form.untyped for form in FORMATS})
+_READ_HOSTED: Final = _combined({anthropic.FORMAT.name: anthropic.read_result})
 
 _TOOL: Final = ParticipantRole.TOOL
 _OWN_FIELDS: Final = {
@@ -178,12 +171,10 @@ def _read_block(value: object) -> Part:
         part = None if reader is None else reader(block)
         return part or Part("other", readable(block), raw=block, forms=_BLOCKS)
     reader = _READERS.get(kind)
+    if reader is None and kind.endswith(anthropic.HOSTED_RESULT):
+        reader = _READ_HOSTED
     part = None if reader is None else reader(block)
-    if part is not None:
-        return part
-    if kind.endswith(anthropic.HOSTED_RESULT):
-        return anthropic.read_result(block)
-    return Part("other", readable(block), name=kind, raw=block, forms=_TYPED)
+    return part or Part("other", readable(block), name=kind, raw=block, forms=_TYPED)
 
 
 def _owned(part: Part, owner: FormatName) -> Part:
