@@ -336,8 +336,10 @@ def _short_id(call_id: str | None) -> str:
 
 def _input_block(block: Block) -> Block | None:
     """A block as an output of the application's may hold it: no ``computer_screenshot``."""
-    media = _media_of(block) if block.get("type") == "computer_screenshot" else None
-    return block if media is None else _write_media(media)
+    if block.get("type") != "computer_screenshot":
+        return block
+    media = _media_of(block)
+    return None if media is None else _write_media(media)
 
 
 def _is_mismatched(call: Part, result: Part) -> bool:

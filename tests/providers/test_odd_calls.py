@@ -88,9 +88,13 @@ def test_a_custom_calls_result_is_not_made_anew(source):
     assert all(a is b for a, b in zip(view, messages, strict=True))
 
 
-def test_an_output_of_another_kind_than_its_call_is_written_as_the_calls():
-    """A picture within it is an input_image then."""
-    shot = {"type": "computer_screenshot", "image_url": "data:image/png;base64,aGk="}
+@pytest.mark.parametrize(
+    ("picture", "shown"),
+    [({"image_url": "data:image/png;base64,aGk="}, ["input_image"]), ({}, [])],
+)
+def test_an_output_of_another_kind_than_its_call_is_written_as_the_calls(picture, shown):
+    """A picture within it is an input_image then; a screenshot without a picture is left out."""
+    shot = {"type": "computer_screenshot", **picture}
     items = [
         HELLO,
         {"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"},
@@ -99,7 +103,7 @@ def test_an_output_of_another_kind_than_its_call_is_written_as_the_calls():
     view = right(load(items, "openai_responses"), "openai_responses")
     output = convert(view, "openai_responses").messages[2]
     assert output["type"] == "custom_tool_call_output"
-    assert [block["type"] for block in output["output"]] == ["input_image"]
+    assert [block["type"] for block in output["output"]] == shown
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock"])
