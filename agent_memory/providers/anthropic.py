@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers.format import (
     NO_OUTPUT,
@@ -268,25 +266,23 @@ def _refuses_blank(part: Part, _held: tuple[Part, ...]) -> str | None:
     return "a text block holds nothing but white space" if is_blank(part) else None
 
 
-def _result_problem(result: Part) -> str | None:
+def _check_result(result: Part) -> tuple[str, Any] | None:
     content = result.payload
+    kept: Any = ""
     if result.is_error and not content:
-        return "is an error without content"
-    if isinstance(content, str):
-        return "is blank text" if content and not content.strip() else None
-    blank = any(is_blank_block(item) for item in as_list(content))
-    return "holds a blank text block" if blank else None
-
-
-def _clean_result(result: Part) -> Part:
-    block = as_dict(result.raw)
-    if block is None or _result_problem(result) is None:
-        return result
-    kept = [item for item in as_list(result.payload) if not is_blank_block(item)]
-    content: Any = "" if isinstance(result.payload, str) else kept
-    if result.is_error and not content:
-        content = NO_OUTPUT
-    return attrs.evolve(result, raw={**block, "content": content})
+        problem = "is an error without content"
+    elif isinstance(content, str):
+        if not content or content.strip():
+            return None
+        problem = "is blank text"
+    else:
+        kept = [item for item in as_list(content) if not is_blank_block(item)]
+        if len(kept) == len(as_list(content)):
+            return None
+        problem = "holds a blank text block"
+    if result.is_error and not kept:
+        kept = NO_OUTPUT
+    return problem, {**(as_dict(result.raw) or {}), "content": kept}
 
 
 def _trim(message: Block, _owner: FormatName | None) -> Block:
@@ -355,7 +351,6 @@ FORMAT: Final = Format(
     marks_errors=True,
     refuses_blank=_refuses_blank,
     call_id=SAFE_ID,
-    result_problem=_result_problem,
-    clean_result=_clean_result,
+    check_result=_check_result,
     is_empty=holds_no_parts,
 )

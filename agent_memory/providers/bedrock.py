@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import attrs
-
 from agent_memory.messages import ParticipantRole
 from agent_memory.providers.format import (
     EVERYONE,
@@ -222,30 +220,29 @@ def _refuses_blank(part: Part, held: tuple[Part, ...]) -> str | None:
     return "nothing but white space is said" if alone else None
 
 
-def _result_problem(result: Part) -> str | None:
+def _check_result(result: Part) -> tuple[str, Any] | None:
     # Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/
     # API_runtime_ToolResultContentBlock.html.
+    problem = None
     if result.is_error and not result.payload:
-        return "is an error without content"
+        problem = "is an error without content"
+    kept: list[Any] = []
     for item in as_list(result.payload):
         block = as_dict(item)
         if is_blank_block(item):
-            return "holds a blank text block"
-        if block and "json" in block and not isinstance(block["json"], dict):
-            return "holds JSON that is no object"
-    return None
-
-
-def _clean_result(result: Part) -> Part:
-    block = as_dict(result.raw)
-    body = as_dict(block.get("toolResult")) if block is not None else None
-    if block is None or body is None or _result_problem(result) is None:
-        return result
-    kept = [_as_object(item) for item in as_list(result.payload)]
-    kept = [item for item in kept if not is_blank_block(item)]
+            problem = problem or "holds a blank text block"
+        elif block and "json" in block and not isinstance(block["json"], dict):
+            problem = problem or "holds JSON that is no object"
+            kept.append({"text": to_json(block["json"])})
+        else:
+            kept.append(item)
+    if problem is None:
+        return None
     if result.is_error and not kept:
         kept = [{"text": NO_OUTPUT}]
-    return attrs.evolve(result, raw={**block, "toolResult": {**body, "content": kept}})
+    raw = as_dict(result.raw) or {}
+    body = as_dict(raw.get("toolResult")) or {}
+    return problem, {**raw, "toolResult": {**body, "content": kept}}
 
 
 def _required_text(held: Sequence[Part]) -> str | None:
@@ -263,14 +260,6 @@ def _required_text(held: Sequence[Part]) -> str | None:
         if document is not None:
             return f"(Document: {as_text(document.get('name')) or 'document'})"
     return None
-
-
-def _as_object(item: Any) -> Any:
-    block = as_dict(item)
-    if block is None or "json" not in block or isinstance(block["json"], dict):
-        return item
-    text: Block = {"text": to_json(block["json"])}
-    return text
 
 
 _AWS: Final = "https://docs.aws.amazon.com/bedrock/latest/"
@@ -306,8 +295,7 @@ FORMAT: Final = Format(
     marks_errors=True,
     refuses_blank=_refuses_blank,
     call_id=_CALL_ID,
-    result_problem=_result_problem,
-    clean_result=_clean_result,
+    check_result=_check_result,
     required_text=_required_text,
     is_empty=holds_no_parts,
 )

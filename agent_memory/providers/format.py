@@ -83,10 +83,6 @@ def _nothing(_value: object) -> None:
     return None
 
 
-def _same_part(part: Part) -> Part:
-    return part
-
-
 def _same_block(block: Block, _owner: FormatName | None) -> Block:
     return block
 
@@ -172,8 +168,8 @@ class Format:
         refuses_blank: why a blank text part of a message with these parts is refused; None when
             it is accepted.
         call_id: what call ids look like; None when anything but the empty string will do.
-        result_problem: what is refused inside a result in this format; None when nothing is.
-        clean_result: a result without that.
+        check_result: what is refused inside a result in this format, and its raw without that;
+            None when nothing is.
         is_mismatched: whether a result in this format is of another kind than its call.
         required_text: what a message with these parts has to say besides; None for nothing.
         needs_rewrite: whether a message is rewritten although each of its parts is accepted.
@@ -213,8 +209,7 @@ class Format:
     marks_errors: bool = False
     refuses_blank: Callable[[Part, tuple[Part, ...]], str | None] = lambda _part, _held: None
     call_id: re.Pattern[str] | None = None
-    result_problem: Callable[[Part], str | None] = _nothing
-    clean_result: Callable[[Part], Part] = _same_part
+    check_result: Callable[[Part], tuple[str, Any] | None]
     is_mismatched: Callable[[Part, Part], bool] = lambda _call, _result: False
     required_text: Callable[[Sequence[Part]], str | None] = _nothing
     needs_rewrite: Callable[[ConversationMessage], bool] = lambda message: message.content == []

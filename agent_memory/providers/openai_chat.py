@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.providers.format import (
     USERS,
@@ -233,18 +231,14 @@ def _with_id(part: Part, call_id: str) -> Any:
     return part.raw if part.kind == "result" or entry is None else {**entry, "id": call_id}
 
 
-def _result_problem(result: Part) -> str | None:
+def _check_result(result: Part) -> tuple[str, Any] | None:
     if result.payload in _NO_CONTENT:
-        return "has no content"
-    media = next((part.name for part in result.inner if part.kind == "media"), None)
-    return None if media is None else f"holds {media} content; it may hold text alone"
-
-
-def _clean_result(result: Part) -> Part:
-    if _result_problem(result) is None:
-        return result
+        return "has no content", ""
+    media = [part.name for part in result.inner if part.kind == "media"]
+    if not media:
+        return None
     texts = [part.raw for part in result.inner if part.kind != "media"]
-    return attrs.evolve(result, raw=texts or "")
+    return f"holds {media[0]} content; it may hold text alone", texts or ""
 
 
 def _is_empty(message: ConversationMessage, _held: tuple[Part, ...]) -> bool:
@@ -324,8 +318,7 @@ FORMAT: Final = Format(
         content=_CREATE,
     ),
     pairing="following",
-    result_problem=_result_problem,
-    clean_result=_clean_result,
+    check_result=_check_result,
     needs_rewrite=lambda message: message.content == [] or message.extra.get("tool_calls") == [],
     is_empty=_is_empty,
 )

@@ -395,19 +395,12 @@ def _with_id(part: Part, call_id: str) -> Any:
     return {**item, key: call_id}
 
 
-def _result_problem(result: Part) -> str | None:
+def _check_result(result: Part) -> tuple[str, Any] | None:
     item = as_dict(result.raw) or {}
     # What apply_patch put out may be left out: its status tells.
     optional = item.get("type") == "apply_patch_call_output"
     empty = "output" in item and item["output"] in _NO_OUTPUT and not optional
-    return "has no content" if empty else None
-
-
-def _clean_result(result: Part) -> Part:
-    if _result_problem(result) is None:
-        return result
-    item = as_dict(result.raw) or {}
-    return attrs.evolve(result, raw={**item, "output": ""})
+    return ("has no content", {**item, "output": ""}) if empty else None
 
 
 def _is_empty(message: ConversationMessage, held: tuple[Part, ...]) -> bool:
@@ -462,8 +455,7 @@ FORMAT: Final = Format(
     pairing="anywhere",
     items=True,
     call_id=_CALL_ID,
-    result_problem=_result_problem,
-    clean_result=_clean_result,
+    check_result=_check_result,
     is_mismatched=_is_mismatched,
     is_empty=_is_empty,
 )

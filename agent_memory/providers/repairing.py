@@ -173,8 +173,9 @@ class RepairPass:
             part = attrs.evolve(part, raw=form.with_id(part, call_id))
         elif form.call_id is not None and not form.call_id.fullmatch(call_id):
             part = attrs.evolve(part, raw=form.with_id(part, safe_id(call_id)))
-        if part.answers:
-            part = form.clean_result(part)
+        refused = form.check_result(part) if part.answers else None
+        if refused is not None:
+            part = attrs.evolve(part, raw=refused[1])
         # A part that is only known better than when it stood alone is sent as it is.
         ref.changed = part.raw is not plain.raw or part.id != plain.id
         ref.part = part

@@ -152,9 +152,9 @@ def _wrong_with(
         yield "unsigned_reasoning", "the reasoning has no signature"
     if form.name not in part.forms:
         return
-    problem = form.result_problem(part) if part.answers else None
-    if problem is not None:
-        yield "result_content", f"the result of {part.id} {problem}"
+    refused = form.check_result(part) if part.answers else None
+    if refused is not None:
+        yield "result_content", f"the result of {part.id} {refused[0]}"
     if part.answers or (part.kind == "call" and not part.hosted and part.raw is not None):
         if part.id is None:
             yield "call_id", f"a {part.kind} has no id"
