@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agent_memory.messages import ConversationMessage
 from agent_memory.summarizers.base import is_summary, summaries_in
@@ -35,24 +35,17 @@ def split_at(
     return list(messages[head:cut]), list(messages[cut:])
 
 
-def with_head(
-    history: Messages,
-    keep_last: int,
-    summarize: Callable[[Messages, ConversationMessage], ConversationMessage],
-) -> list[ConversationMessage]:
-    """Return head, summary and newest messages; the history itself if nothing can be gained.
+def split_pairs(
+    history: Messages, keep_last: int
+) -> tuple[list[ConversationMessage], list[ConversationMessage], list[ConversationMessage]]:
+    """Return leading instructions, what is to be summarized, and the newest messages.
 
     Args:
         history: the messages, oldest first.
         keep_last: how many pairs of messages to keep, at least 1.
-        summarize: makes the summary of messages, in the shape of another message.
     """
     head = instructions(history)
-    old, recent = split_recent(list(history[head:]), keep_last)
-    known = summaries_in(history)
-    if all(message.id in known for message in old):
-        return list(history)
-    return [*history[:head], summarize(old, (recent or old)[-1]), *recent]
+    return list(history[:head]), *split_recent(history[head:], keep_last)
 
 
 def summarized_run(messages: Messages, cut: int, open_run: str | None = None) -> str | None:

@@ -20,7 +20,7 @@ from agent_memory.summarizers.base import (
 )
 from agent_memory.summarizers.bounds import KeepBounds
 from agent_memory.summarizers.coverage import coverage_of
-from agent_memory.summarizers.cutting import split_at, summarized_run, with_head
+from agent_memory.summarizers.cutting import split_at, split_pairs, summarized_run
 from agent_memory.summarizers.sentences import Sentence, choose, clip, split_sentences
 from agent_memory.turns import safe_start
 from agent_memory.validation import checked_count
@@ -102,7 +102,11 @@ class ExtractiveSummarizer:
             history: the messages, oldest first. Leading system messages stay in front.
             keep_last: pairs to keep, at least 1, widened to where the history may be cut.
         """
-        return with_head(history, keep_last, self._summary)
+        head, old, recent = split_pairs(history, keep_last)
+        known = summaries_in(history)
+        if all(message.id in known for message in old):
+            return list(history)
+        return [*head, self._summary(old, history[-1]), *recent]
 
     def summarize(
         self,
