@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
 
-from agent_memory.log import SummaryRecord
+from agent_memory.log import Entry, LogSlice, SummaryRecord, retracted_ids
 from agent_memory.messages import ChatKey, ConversationMessage
 
 __all__ = ["ExplainedMessage", "Explanation", "Standing"]
@@ -62,26 +62,25 @@ class Explanation:
 def explain(
     key: ChatKey,
     view: Sequence[ConversationMessage],
-    raw: Iterable[ConversationMessage],
+    log: Sequence[Entry],
     records: Sequence[SummaryRecord],
     *,
-    head: Sequence[ConversationMessage] = (),
-    reach: int = 0,
-    held_back: Collection[str] = (),
-    retracted: Collection[str] = (),
+    head: Sequence[ConversationMessage],
+    covered_through: int,
+    held_back: Collection[str],
 ) -> Explanation:
     """Say of each raw message how it stands in the view.
 
     Args:
         key: which chat.
         view: what the model sees.
-        raw: the whole log of the chat.
+        log: the whole log of the chat.
         records: its summary records, oldest first.
         head: the messages shown first.
-        reach: the position up to which a summary stands for what is not shown.
+        covered_through: the position up to which a summary stands for what is not shown.
         held_back: the ids of the messages after it that the view holds back.
-        retracted: the ids of the messages that a note retracts.
     """
+    retracted = retracted_ids(log)
     in_head = {message.id for message in head}
     shown = {message.id: message for message in view}
 
@@ -94,7 +93,7 @@ def explain(
             return "held_back"
         if shown.get(message.id) == message:
             return "verbatim"
-        return "covered" if (message.position or 0) <= reach else "repaired"
+        return "covered" if (message.position or 0) <= covered_through else "repaired"
 
     kept = [{message.id for message in (*r.head, *r.summary)} for r in records]
     reached = [record.position for record in records]
@@ -107,7 +106,7 @@ def explain(
         return None
 
     explained: list[ExplainedMessage] = []
-    for message in raw:
+    for message in LogSlice(log).messages:
         stands = standing(message)
         by = summary_of(message) if stands == "covered" else None
         explained.append(ExplainedMessage(message, stands, by))

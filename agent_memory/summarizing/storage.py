@@ -11,7 +11,7 @@ from typing import Unpack
 from agent_memory.errors import StorageError
 from agent_memory.events import Activated, Event, Evicted
 from agent_memory.explaining import Explanation, explain
-from agent_memory.log import Entry, LogSlice, SummaryRecord, retracted_ids
+from agent_memory.log import Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers import Provider
 from agent_memory.storage._engine.event_loops import OFF_LOOP, SharedTask, take_turn
@@ -308,25 +308,17 @@ class SummarizingChatStorage(WrapperChatStorage):
         log = (await self.read_log(user_id, session_id, agent_id)).entries
         records = await self._records(key)
         buffer = self._buffers.get(key)
-        view = None if buffer is None else buffer.view
-        head, reach = ((), 0) if view is None else (view.head, view.covered_through)
-        held_back = () if view is None else {message.id for message in view.held_back}
-
-        def work() -> Explanation:
-            gone = retracted_ids(log)
-            raw = LogSlice(log).messages
-            return explain(
-                key,
-                shown,
-                raw,
-                records,
-                head=head,
-                reach=reach,
-                held_back=held_back,
-                retracted=gone,
-            )
-
-        return await asyncio.to_thread(work)  # the log may be long
+        view = (None if buffer is None else buffer.view) or ChatView()
+        return await asyncio.to_thread(  # the log may be long
+            explain,
+            key,
+            shown,
+            log,
+            records,
+            head=view.head,
+            covered_through=view.covered_through,
+            held_back={message.id for message in view.held_back},
+        )
 
     async def compaction_history(
         self, user_id: str, session_id: str, agent_id: str
