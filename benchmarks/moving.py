@@ -26,10 +26,11 @@ import attrs
 from agent_memory import ChatStorage, ConversationMessage, SqlChatStorage
 from agent_memory.audit.chat_copy import chunks_of, missing_in
 from agent_memory.audit.chat_import import Importer
+from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.exporting import export
-from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.selection import Scope
+from agent_memory.audit.sources import read_file as read_chunks
 from agent_memory.storage.urls import open_storage, without_secrets
 
 TEXT = "The ferry leaves at 7:40 and takes four hours; three adults and the van are 422 euros. "
@@ -118,7 +119,8 @@ async def write_file(storage: ChatStorage, path: Path, step: Step) -> None:
 
 
 async def read_file(path: Path, target: ChatStorage, step: Step) -> None:
-    await Importer(target, on_progress=step.advance).move(in_thread(read_jsonl(path)))
+    chunks = read_chunks(path, "jsonl", DefaultIds("user", "agent"), Tally())
+    await Importer(target, on_progress=step.advance).move(in_thread(chunks))
 
 
 async def copy(source: ChatStorage, target: ChatStorage, step: Step) -> None:

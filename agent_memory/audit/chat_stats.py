@@ -205,20 +205,26 @@ async def line_of(
     storage: ChatStorage, info: ChatInfo, counter: TokenCounter | None = None
 ) -> ChatLine:
     """Return a chat's row; a long chat is read in part, and its tokens are projected."""
-    counted = _ChatSample(counter or HeuristicTokenCounter())
+    count = (counter or HeuristicTokenCounter()).count
     is_long = info.entries > _READ_WHOLE
+    messages, tokens, title, is_asked = 0, 0, "", False
     async for part in _parts(storage, info, is_long=is_long):
         for message in part:
-            counted.add(message)
+            messages += 1
+            tokens += count(message)
+            if not is_asked and message.role is not ParticipantRole.SYSTEM:
+                text = text_of(message)[:_TITLE]
+                is_asked = message.role is ParticipantRole.USER and bool(text.strip())
+                title = text if is_asked else title or text
     store = storage.summaries()
     records = [] if store is None else await store.list_summaries(info.key)
     # The two ends of a chat are read: its system prompt, and what it has grown to.
-    share = info.entries / max(1, counted.messages) if is_long else 1
+    share = info.entries / max(1, messages) if is_long else 1
     return attrs.evolve(
         brief(info),
-        title=counted.title,
-        messages=info.entries if is_long else counted.messages,
-        tokens=int(counted.tokens * share),
+        title=title,
+        messages=info.entries if is_long else messages,
+        tokens=int(tokens * share),
         is_sampled=is_long,
         summaries=len(records),
     )
@@ -233,22 +239,3 @@ async def _parts(
         return
     yield (await storage.read_log(*ids_of(info.key), first=_SAMPLE)).messages
     yield (await storage.read_log(*ids_of(info.key), last=_SAMPLE)).messages
-
-
-@attrs.define
-class _ChatSample:
-    counter: TokenCounter
-    messages: int = 0
-    tokens: int = 0
-    title: str = ""
-    is_asked: bool = False
-
-    def add(self, message: ConversationMessage) -> None:
-        self.messages += 1
-        self.tokens += self.counter.count(message)
-        if self.is_asked or message.role is ParticipantRole.SYSTEM:
-            return
-        text = text_of(message)[:_TITLE]
-        self.is_asked = message.role is ParticipantRole.USER and bool(text.strip())
-        if self.is_asked or not self.title:
-            self.title = text

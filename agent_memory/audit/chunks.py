@@ -209,7 +209,7 @@ class ChatEnd(NamedTuple):
     done: int
 
 
-def parsed(text: bytes) -> Any:
+def parsed(text: str | bytes) -> Any:
     """Return what JSON text holds.
 
     Raises:

@@ -22,11 +22,11 @@ import attrs
 from agent_memory.audit.chat_copy import records_of
 from agent_memory.audit.chunks import (
     ChatEnd,
-    Chunk,
+    DefaultIds,
     ExportWriter,
     Line,
     SourceEntry,
-    in_chunks,
+    Tally,
     read_lines,
 )
 from agent_memory.audit.escaping import safe_json
@@ -186,16 +186,15 @@ def resume_point_of(line: bytes) -> ResumePoint | None:
     return ResumePoint(key, fields.get("through", position), "ends" in fields)
 
 
-def read_jsonl(path: Path) -> Iterator[Chunk | Finding]:
-    """Read an exported file, in bounded memory.
+FORM: Final = "agent-memory export"
+
+
+def read(path: Path, _ids: DefaultIds, tally: Tally) -> Iterator[SourceEntry | ChatEnd | Finding]:
+    """Read an exported file. Its lines name their chats, so that no ids are needed.
 
     Raises:
         OSError: it cannot be read.
     """
-    return in_chunks(_items(path))
-
-
-def _items(path: Path) -> Iterator[SourceEntry | ChatEnd | Finding]:
     chat: ChatKey | None = None
     # The position of the chat's next line; None where any line may follow: at the beginning, after
     # the end of a chat, and after a bad line, which may be the expected one.
@@ -225,6 +224,7 @@ def _items(path: Path) -> Iterator[SourceEntry | ChatEnd | Finding]:
         if entry is None:
             yield from _end(line, key, fields)
         else:
+            tally.read[FORM] += 1
             yield line.holding(key, entry)
     if expected is not None:
         yield Finding(place, f"{_CUT} of {chat}")

@@ -203,16 +203,10 @@ def each_of(storage: ChatStorage, info: ChatInfo, *, after: int = 0) -> AsyncIte
     return ChatReader(storage, info, after).items()
 
 
-async def marks_of(storage: ChatStorage, key: ChatKey) -> list[Note | Hole]:
+async def marks_of(storage: ChatStorage, info: ChatInfo) -> list[Note | Hole]:
     """Return a chat's notes and holes, in order."""
-    infos = storage.list_chats(key.user_id, key.session_id)
-    return [
-        item
-        async for info in infos
-        if info.key == key
-        async for item in each_of(storage, info)
-        if not isinstance(item, ConversationMessage)
-    ]
+    items = each_of(storage, info)
+    return [item async for item in items if not isinstance(item, ConversationMessage)]
 
 
 def first_of(mark: Note | Hole) -> int:

@@ -17,12 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
 from agent_memory.audit.findings import Check, Finding, finding_of, is_unreadable
 from agent_memory.audit.log_pages import Hole, each_of, pages
+from agent_memory.audit.selection import Scope
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
 from agent_memory.log import ChatInfo, Entry, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
@@ -66,22 +67,13 @@ class CallWatch:
                 yield position, call_id
 
 
-class _OwnFinding(Protocol):
-    @property
-    def key(self) -> ChatKey | None: ...
-    @property
-    def location(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-
-
 @runtime_checkable
 class _Checks(Protocol):
     """A store that can check its own medium, such as files for torn batches."""
 
     def verify(
         self, user_id: str | None, session_id: str | None, agent_id: str | None
-    ) -> AsyncIterator[_OwnFinding]: ...
+    ) -> AsyncIterator[Any]: ...
 
 
 @attrs.define
@@ -115,9 +107,7 @@ async def verify(
     if isinstance(storage, _Checks):
         async for problem in storage.verify(user_id, session_id, agent_id):
             yield Finding(problem.location, problem.reason, problem.key, "medium")
-    async for info in storage.list_chats(user_id, session_id):
-        if agent_id not in (None, info.key.agent_id):
-            continue
+    async for info in Scope(user_id, session_id, agent_id).chats(storage):
         done.chats += 1
         async for finding in _verify_chat(storage, info, done, on_progress):
             # A store with its own check has reported unreadable entries with file, line and

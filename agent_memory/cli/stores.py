@@ -18,7 +18,7 @@ from agent_memory.audit.escaping import one_line
 from agent_memory.audit.log_pages import Hole
 from agent_memory.audit.selection import Scope
 from agent_memory.errors import AgentMemoryError, InvalidRequestError
-from agent_memory.messages import ChatKey
+from agent_memory.log import ChatInfo
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.urls import EXAMPLES, open_storage, without_secrets
 
@@ -88,7 +88,6 @@ def _id_argument(metavar: str) -> Any:
 
 User: TypeAlias = Annotated[str, _id_argument("USER")]
 Session: TypeAlias = Annotated[str, _id_argument("SESSION")]
-Agent: TypeAlias = Annotated[str, _id_argument("AGENT")]
 AnyUser: TypeAlias = Annotated[str | None, _id_argument("USER")]
 AnySession: TypeAlias = Annotated[str | None, _id_argument("SESSION")]
 AnyAgent: TypeAlias = Annotated[str | None, _id_argument("AGENT")]
@@ -149,26 +148,24 @@ def no_such_chat(store: str | None, scope: Scope) -> UnknownChatError:
 
 async def chosen_chat(
     storage: ChatStorage, store: str | None, user: str, session: str, agent: str | None
-) -> ChatKey:
+) -> ChatInfo:
     """Return the chat that is meant: that of the agent, or the only one of the session.
 
     Raises:
-        UnknownChatError: no agent is given, and the session has no chat.
+        UnknownChatError: there is none.
         InvalidRequestError: no agent is given, and the session has several.
     """
-    if agent is not None:
-        return ChatKey(user, session, agent)
-    scope = Scope(user, session)
-    keys = [info.key async for info in scope.chats(storage)]
-    if not keys:
+    scope = Scope(user, session, agent)
+    infos = [info async for info in scope.chats(storage)]
+    if not infos:
         raise no_such_chat(store, scope)
-    if len(keys) > 1:
-        names = [repr(key.agent_id) for key in keys[:_NAMED]]
-        more = [f"{len(keys) - _NAMED:,} more"] if len(keys) > _NAMED else []
+    if len(infos) > 1:
+        names = [repr(info.key.agent_id) for info in infos[:_NAMED]]
+        more = [f"{len(infos) - _NAMED:,} more"] if len(infos) > _NAMED else []
         raise InvalidRequestError(
-            f"session {session!r} has {len(keys):,} agents; say which: {', '.join(names + more)}"
+            f"session {session!r} has {len(infos):,} agents; say which: {', '.join(names + more)}"
         )
-    return keys[0]
+    return infos[0]
 
 
 def print_json(plain: Any) -> None:

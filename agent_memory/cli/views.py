@@ -17,12 +17,10 @@ from agent_memory.audit.log_pages import (
     Hole,
     first_of,
     hole_text,
-    ids_of,
     marks_of,
     note_text,
     part_text,
 )
-from agent_memory.audit.selection import Scope
 from agent_memory.audit.view_inspection import Stretch, explanation_of, stretches_of, tokens_of
 from agent_memory.cli.app import FAILED
 from agent_memory.cli.drawing import Column, console, print_table
@@ -33,7 +31,6 @@ from agent_memory.cli.stores import (
     StoreOption,
     User,
     chosen_chat,
-    no_such_chat,
     only_looking,
     opened,
     plain_hole,
@@ -78,11 +75,9 @@ async def view_chat(
     chosen: Provider | None = provider  # type: ignore[assignment]  # checked above
     with only_looking():
         async with opened(store) as storage:
-            key = await chosen_chat(storage, store, user, session, agent)
-            explanation = await explanation_of(storage, key, provider=chosen)
-            marks = await marks_of(storage, key)
-    if not explanation.messages and not marks:
-        raise no_such_chat(store, Scope(user, session, agent))
+            info = await chosen_chat(storage, store, user, session, agent)
+            explanation = await explanation_of(storage, info.key, provider=chosen)
+            marks = await marks_of(storage, info)
     stretches = stretches_of(explanation)
     if json:
         print_json(_plain(explanation, stretches, marks))
@@ -238,12 +233,9 @@ async def show_history(
     AGENT may be left out where the session has one.
     """
     async with opened(store) as storage:
-        key = await chosen_chat(storage, store, user, session, agent)
+        info = await chosen_chat(storage, store, user, session, agent)
         summaries = storage.summaries()
-        records = [] if summaries is None else await summaries.list_summaries(key)
-        scope = Scope(*ids_of(key))
-        if not records and not [info async for info in scope.chats(storage)]:
-            raise no_such_chat(store, scope)
+        records = [] if summaries is None else await summaries.list_summaries(info.key)
     if json:
         print_json([{name: getattr(record, name) for name in _FIELDS} for record in records])
     elif not records:

@@ -328,6 +328,12 @@ def test_the_summary_for_programs(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["read"] == {"Codex": 8}
     assert told["left_out"]["turn_context"] == 1
+    backup = str(tmp_path / "backup.jsonl")
+    assert run_here(["export", "-o", backup, "--store", store]) == 0
+    capsys.readouterr()
+    assert run_here(["import", backup, "--json", "--store", f"file:{tmp_path}/copy"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["read"], told["messages"]) == ({"agent-memory export": 8}, 8)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason=f"the recorded exchanges are not at {DATA}")

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_memory import ChatKey, FileChatStorage, InMemoryChatStorage, InvalidRequestError
+from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.exporting import export, resume_at
 from agent_memory.audit.findings import BadRecordError
-from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.selection import Scope
+from agent_memory.audit.sources import read_file
 from chats_to_move import HOSTILE, IDS, everything, fill, moved, odd_messages, records, said, user
 from histories import histories
 
@@ -35,8 +36,12 @@ async def exported(storage, scope=Scope(), **options):  # noqa: B008  (a value)
     return out.getvalue(), done
 
 
+def read(path):
+    return read_file(path, "jsonl", DefaultIds("nobody", "none"), Tally())
+
+
 async def imported(path, target=None, **options):
-    return await moved(in_thread(read_jsonl(path)), target, **options)
+    return await moved(in_thread(read(path)), target, **options)
 
 
 async def test_everything_comes_back(source, tmp_path):
@@ -200,7 +205,7 @@ def test_a_long_export_is_read_in_bounded_chunks(tmp_path):
             await storage.save_chat_messages(*IDS, [user("x" * size) for _ in range(count)])
             path = tmp_path / "x.jsonl"
             path.write_bytes((await exported(storage))[0])
-            return [len(chunk.entries) for chunk in read_jsonl(path)]
+            return [len(chunk.entries) for chunk in read(path)]
 
     for count, size in ((2_000, 10), (40, 500_000)):
         found = asyncio.run(lengths(count, size))

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agent_memory import ChatKey, ConversationMessage, InMemoryChatStorage, InvalidRequestError
+from agent_memory.audit import jsonl
+from agent_memory.audit.chunks import DefaultIds, Tally
 from agent_memory.audit.exporting import export, resume_at
-from agent_memory.audit.jsonl import read_jsonl
 from agent_memory.audit.log_pages import Hole
 from agent_memory.audit.selection import WHOLE, Scope, Selection, select
 from agent_memory.records import Note
@@ -143,7 +144,7 @@ async def test_a_part_is_not_imported_or_resumed(selection, tmp_path, capsys):
     assert '"ends"' not in path.read_text()
     with pytest.raises(InvalidRequestError, match="parts of chats"):
         resume_at(path)
-    bad = next(iter(read_jsonl(path)))
+    bad = next(jsonl.read(path, DefaultIds("nobody", "none"), Tally()))
     assert "an import needs a whole one" in bad.reason
 
 

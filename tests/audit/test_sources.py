@@ -332,7 +332,7 @@ async def test_tables_on_a_server(postgres_url, tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("UPDATE message_store SET message = '{nonsense' WHERE id = 2", "it is no JSON"),
+        ("UPDATE message_store SET message = '{nonsense' WHERE id = 2", "it is not JSON"),
         ("UPDATE message_store SET message = '{}' WHERE id = 2", "no message of LangChain's"),
         (
             """UPDATE message_store SET message = '{"type": "remove", "data": {}}' WHERE id = 2""",

@@ -133,7 +133,7 @@ async def _chat_report(storage: ChatStorage, info: ChatInfo, counter: TokenCount
         requests_of(explanation, counter),
         tokens,
         sum([counter.count(message) for message in explanation.view]),
-        await marks_of(storage, info.key),
+        await marks_of(storage, info),
         await digest_of(storage, info),
         max(turn_numbers([explained.message for explained in explanation.messages]), default=0),
     )

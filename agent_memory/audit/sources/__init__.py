@@ -19,8 +19,10 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import attrs
 
+from agent_memory.audit import jsonl
 from agent_memory.audit.chunks import (
     BY_PLACE,
+    ChatEnd,
     Chunk,
     DefaultIds,
     Line,
@@ -32,14 +34,12 @@ from agent_memory.audit.chunks import (
     read_records,
 )
 from agent_memory.audit.findings import Finding
-from agent_memory.audit.jsonl import is_line, read_jsonl
 from agent_memory.audit.log_pages import in_thread
 from agent_memory.audit.sources import chatgpt, claude_code, codex
 from agent_memory.audit.sources.messages import EXPECTED, is_message, read_message
-from agent_memory.errors import AgentMemoryError, InvalidRequestError
+from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey
 from agent_memory.providers.part import Block, as_dict, as_list
-from agent_memory.storage.codec import parse
 from agent_memory.storage.urls import without_secrets
 
 SourceFormat: TypeAlias = Literal[
@@ -127,27 +127,8 @@ def _file(path: Path, form: SourceFormat | None, ids: DefaultIds) -> OpenedSourc
     if form in _TABLES_ONLY:
         raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
     tally = Tally()
-    chunks: Iterator[Chunk | Finding]
-    if form == "jsonl" or (form is None and _is_export(path)):
-        chunks = _counted(read_jsonl(path), tally)
-    else:
-        chunks = read_file(path, form, ids, tally)
+    chunks = read_file(path, form, ids, tally)
     return OpenedSource(in_thread(chunks), path.stat().st_size, tally)
-
-
-def _counted(chunks: Iterator[Chunk | Finding], tally: Tally) -> Iterator[Chunk | Finding]:
-    for chunk in chunks:
-        if isinstance(chunk, Chunk):
-            tally.read["agent-memory export"] += len(chunk.entries)
-        yield chunk
-
-
-def _is_export(path: Path) -> bool:
-    line = next(read_lines(path), None)
-    try:
-        return line is not None and is_line(parse(line.text))
-    except AgentMemoryError:
-        return False
 
 
 async def _tables(
@@ -175,8 +156,9 @@ _CONVERSATION: Final = '{"id": …, "messages": [{"role": …, "content": …}, 
 # What is taken of a conversation.
 _NAMES: Final = ("id", "user_id", "agent_id", "messages", "system")
 
-RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceEntry | Finding]]
+RecordReader = Callable[[Path, DefaultIds, Tally], Iterator[SourceEntry | ChatEnd | Finding]]
 RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
+    "jsonl": (jsonl.is_line, jsonl.read),
     "claude-code": (claude_code.recognise, claude_code.read),
     "codex": (codex.recognise, codex.read),
 }
@@ -186,7 +168,7 @@ RECORDS: Final[Mapping[str, tuple[Callable[[Block], bool], RecordReader]]] = {
 def read_file(
     path: Path, form: str | None, ids: DefaultIds, tally: Tally
 ) -> Iterator[Chunk | Finding]:
-    """Read a file of any form but this library's own, in bounded memory unless it is a document.
+    """Read a file of any form, in bounded memory unless it is a document.
 
     Message ids are made of the place in the conversation where the source has none, so that
     reading a file again stores nothing twice. A conversation without an id is named after its

@@ -7,14 +7,13 @@ and langchain-community 0.4 (``chat_message_histories/sql.py``).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
 
-from agent_memory.audit.chunks import DefaultIds
+from agent_memory.audit.chunks import DefaultIds, parsed
 from agent_memory.audit.sources.messages import langchain_message
 from agent_memory.errors import InvalidRequestError
 from agent_memory.messages import ChatKey, ConversationMessage
@@ -107,18 +106,13 @@ def _read_langchain(number: int, values: Sequence[Any]) -> ConversationMessage:
     return langchain_message(loads(values[0]), f"langchain-{number}")
 
 
-def loads(text: object) -> Any:
+def loads(column: object) -> Any:
     """Return what a JSON column holds, whether the driver has read it already or not.
 
     Raises:
         InvalidRequestError: it is not JSON.
     """
-    if not isinstance(text, str | bytes):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"it is no JSON: {error}") from error
+    return parsed(column) if isinstance(column, str | bytes) else column
 
 
 def _moment(value: object) -> datetime | None:
