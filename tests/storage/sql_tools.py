@@ -23,17 +23,15 @@ def contents(messages):
 
 async def ask(storage, text):
     """Run a statement behind the store's back and return its rows."""
-    return await storage._query(
-        lambda connection, _statements: connection.exec_driver_sql(text).fetchall()
-    )
+    return await storage._query(lambda chats: chats.connection.exec_driver_sql(text).fetchall())
 
 
 async def change(storage, *texts):
     """Run statements behind the store's back."""
 
-    def work(connection, _statements):
+    def work(chats):
         for text in texts:
-            connection.exec_driver_sql(text)
+            chats.connection.exec_driver_sql(text)
 
     await storage._write(work)
 

@@ -137,9 +137,7 @@ async def test_c109_deletes_at_the_same_moment_empty_the_log_once(careless, path
 async def busy_writer(storage, *, waiting):
     """Hold up the writer's thread until so many jobs wait for it."""
     writer, go_on = storage._parts().executor._write_thread, threading.Event()
-    holding = asyncio.ensure_future(
-        storage._write(lambda _connection, _statements: go_on.wait(60))
-    )
+    holding = asyncio.ensure_future(storage._write(lambda _chats: go_on.wait(60)))
     try:
         yield
         async with asyncio.timeout(60):

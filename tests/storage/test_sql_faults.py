@@ -162,7 +162,8 @@ async def test_a_deadlock_is_done_again(server_url):
     attempts, holding = [], set()
 
     def locking(first, second):
-        def work(connection, _statements):
+        def work(chats):
+            connection = chats.connection
             attempts.append(first)
             connection.exec_driver_sql(LOCK.format(first))
             holding.add(first)

@@ -29,10 +29,10 @@ def asked(statements, name, bounds):
 async def test_postgresql_reads_only_what_is_asked_for(postgres_url, name, bounds):
     """Before and after the server has gathered statistics, no plan looks at the rest."""
 
-    def plan(connection, statements):
-        statement, values = asked(statements, name, bounds)
+    def plan(chats):
+        statement, values = asked(chats.statements, name, bounds)
         explained = f"EXPLAIN (ANALYZE) {statement.text}"
-        rows = connection.exec_driver_sql(explained, statement.arrange(values)).fetchall()
+        rows = chats.connection.exec_driver_sql(explained, statement.arrange(values)).fetchall()
         return "\n".join(row[0] for row in rows)
 
     async with await long_chat(postgres_url) as storage:
@@ -48,8 +48,9 @@ async def test_postgresql_reads_only_what_is_asked_for(postgres_url, name, bound
 async def test_mariadb_reads_only_what_is_asked_for(mariadb_url, name, bounds):
     """The server's own counters tell how many rows it looked at."""
 
-    def count(connection, statements):
-        statement, values = asked(statements, name, bounds)
+    def count(chats):
+        connection = chats.connection
+        statement, values = asked(chats.statements, name, bounds)
         connection.exec_driver_sql("FLUSH STATUS")
         assert len(statement.rows(connection, values)) == 20
         counters = connection.exec_driver_sql("SHOW SESSION STATUS").fetchall()

@@ -55,8 +55,8 @@ async def test_what_could_not_be_rolled_back_is_not_read(storage, monkeypatch):
     def fail(self):
         raise sqlite3.OperationalError("disk I/O error")
 
-    def work(connection, _statements):
-        connection.exec_driver_sql("DELETE FROM agent_memory_entries")
+    def work(chats):
+        chats.connection.exec_driver_sql("DELETE FROM agent_memory_entries")
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:

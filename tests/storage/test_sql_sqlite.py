@@ -64,9 +64,11 @@ async def test_durability_is_as_asked(path, durability, synchronous):
     options = {} if durability == "full" else {"durability": durability}
     async with SqlChatStorage(f"sqlite:///{path}", **options) as storage:
 
-        def look(connection, _statements):
-            pragmas = "synchronous", "journal_mode"
-            return [connection.exec_driver_sql(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+        def look(chats):
+            run = chats.connection.exec_driver_sql
+            return [
+                run(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
+            ]
 
         asked = await storage._write(look)
     assert asked == [synchronous, "wal"]
@@ -76,8 +78,8 @@ async def test_a_long_read_does_not_block_saves(storage):
     """Reads have a thread and a connection of their own."""
     going, done = threading.Event(), threading.Event()
 
-    def slow(connection, _statements):
-        connection.exec_driver_sql("SELECT * FROM agent_memory_chats")
+    def slow(chats):
+        chats.connection.exec_driver_sql("SELECT * FROM agent_memory_chats")
         going.set()
         return done.wait(30)
 
@@ -297,11 +299,11 @@ async def test_the_tail_is_read_by_its_places(storage):
     statements = storage._parts().statements
     values = {**statements.key_values(ChatKey(*IDS)), "after": 0, "newest": 3, "first": 3}
 
-    def plan(connection, _statements):
+    def plan(chats):
         plans = []
         for statement in (statements.read_last, statements.read_first, statements.read):
             text = f"EXPLAIN QUERY PLAN {statement.text}"
-            rows = connection.exec_driver_sql(text, statement.arrange(values)).fetchall()
+            rows = chats.connection.exec_driver_sql(text, statement.arrange(values)).fetchall()
             plans.append([row[3] for row in rows])
         return plans
 

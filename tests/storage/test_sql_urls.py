@@ -229,7 +229,7 @@ async def test_engine_options_are_passed_on(tmp_path):
     async with SqlChatStorage(url, engine_options=options) as storage:
         await storage.save_chat_message(*IDS, ConversationMessage("user", "hi"))
         mode = await storage._query(
-            lambda connection, _: connection.exec_driver_sql("PRAGMA journal_mode").fetchone()[0]
+            lambda chats: chats.connection.exec_driver_sql("PRAGMA journal_mode").fetchone()[0]
         )
         assert mode == "wal"
 

@@ -86,14 +86,14 @@ async def dumped(url: str, dialect: Any, quoted: Any) -> tuple[list[str], list[l
     async with SqlChatStorage(url) as storage:
         tables = storage._tables
 
-        def read(connection: Any, _statements: Any) -> list[str]:
+        def read(chats: Any) -> list[str]:
             lines = []
             for table in tables.all:
                 statement = str(CreateTable(table).compile(dialect=dialect))
                 lines.append(" ".join(statement.split()))
                 names = ", ".join(column.name for column in table.columns)
                 order = ", ".join(column.name for column in table.primary_key.columns)
-                rows = connection.execute(
+                rows = chats.connection.execute(
                     text(f"SELECT {names} FROM {table.name} ORDER BY {order}")
                 )
                 for row in rows:

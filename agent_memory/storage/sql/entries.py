@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from agent_memory.errors import CorruptedRecordError, MessageTooLargeError
-from agent_memory.log import Entry, Note, corrupted_note
+from agent_memory.log import Entry, LogSlice, Note, corrupted_note
 from agent_memory.messages import ChatKey
 from agent_memory.storage.codec import decode_entry, decode_plain, encode_entry
-from agent_memory.storage.sql.statements import Statements
+from agent_memory.storage.sql.statements import Row, Statements
 
 _log = logging.getLogger(__name__)
 _WARNED_AT_MOST: Final = 1_000  # rows remembered, so that each is warned of once
@@ -64,6 +64,32 @@ class RowCodec:
         if self.statements.family == "mysql":
             size += sum(body.count(escaped) for escaped in "\"'\\\n\r\0\x1a")
         return size
+
+    def log_slice(self, rows: Sequence[Row], key: ChatKey) -> LogSlice:
+        """Decode what :meth:`ChatOperations.read` read."""
+        floor = rows[0][1] if rows else 0
+        entries = [
+            self.decode(body, chat, position, key.agent_id)
+            for chat, _floor, position, body in rows
+            if position is not None
+        ]
+        return LogSlice(entries, floor)
+
+    def session_slices(
+        self, rows: Sequence[Row], user_id: str, session_id: str
+    ) -> dict[ChatKey, LogSlice]:
+        """Decode what :meth:`ChatOperations.read_session` read."""
+        entries: dict[str, list[Entry]] = {}
+        floors: dict[str, int] = {}
+        for agent, chat, floor, position, body in rows:
+            agent_id = self.statements.id_text(agent)
+            floors[agent_id] = floor
+            entry = self.decode(body, chat, position, agent_id)
+            entries.setdefault(agent_id, []).append(entry)
+        return {
+            ChatKey(user_id, session_id, agent_id): LogSlice(log, floors[agent_id])
+            for agent_id, log in entries.items()
+        }
 
     def decode(self, body: str | bytes, chat: int, position: int, agent_id: str) -> Entry:
         """Decode a body; one that cannot be read becomes a note that says where it is."""

@@ -16,11 +16,12 @@ from agent_memory.log import ChatInfo, Entry, LogSlice, SummaryRecord
 from agent_memory.messages import ChatKey
 from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.hooks import Found, StoredSummaries
-from agent_memory.storage.sql import operations, schema
+from agent_memory.storage.sql import schema
 from agent_memory.storage.sql.appending import GroupAppender
 from agent_memory.storage.sql.engines import Durability, EngineOptions, max_body_bytes
 from agent_memory.storage.sql.entries import RowCodec
 from agent_memory.storage.sql.executor import SqlExecutor, make_executor
+from agent_memory.storage.sql.operations import ChatOperations
 from agent_memory.storage.sql.postgresql import PostgresAppend
 from agent_memory.storage.sql.schema import make_tables
 from agent_memory.storage.sql.statements import AnyConnection, Statements, core
@@ -42,6 +43,9 @@ class _Opened:
     executor: SqlExecutor
     statements: Statements
     codec: RowCodec
+
+    def operations(self, connection: AnyConnection) -> ChatOperations:
+        return ChatOperations(connection, self.statements, self.codec)
 
 
 class SqlChatStorage(ChatStorage):
@@ -227,32 +231,28 @@ class SqlChatStorage(ChatStorage):
     ) -> LogSlice:
         await self._ready()
         opened = self._parts()
-        codec, statements = opened.codec, opened.statements
         if last is not None and last <= _FEW and not after:
             newest = await opened.executor.read_small(
-                lambda connection: operations.read_newest(
-                    connection, statements, codec, key, count=last, characters=_FEW_CHARACTERS
+                lambda connection: opened.operations(connection).read_newest(
+                    key, count=last, characters=_FEW_CHARACTERS
                 )
             )
             if newest is not None:
                 return newest
         return await opened.executor.read_entries(
-            lambda connection: operations.read(
-                connection, statements, key, after=after, first=first, last=last
+            lambda connection: opened.operations(connection).read(
+                key, after=after, first=first, last=last
             ),
-            lambda rows: operations.log_slice(rows, codec, key),
+            lambda rows: opened.codec.log_slice(rows, key),
             key=key,
         )
 
     async def _read_session(self, user_id: str, session_id: str) -> dict[ChatKey, LogSlice]:
         await self._ready()
         opened = self._parts()
-        codec, statements = opened.codec, opened.statements
         return await opened.executor.read_entries(
-            lambda connection: operations.read_session(
-                connection, statements, user_id, session_id
-            ),
-            lambda rows: operations.session_slices(rows, statements, codec, user_id, session_id),
+            lambda connection: opened.operations(connection).read_session(user_id, session_id),
+            lambda rows: opened.codec.session_slices(rows, user_id, session_id),
         )
 
     async def _list(self, user_id: str | None, session_id: str | None) -> AsyncIterator[ChatInfo]:
@@ -260,7 +260,7 @@ class SqlChatStorage(ChatStorage):
         after: ChatKey | None = None
         while True:
             page = await self._query(
-                partial(operations.list_page, scope=scope, after=after, limit=_PAGE)
+                partial(ChatOperations.list_page, scope=scope, after=after, limit=_PAGE)
             )
             for info in page:
                 yield info
@@ -269,31 +269,28 @@ class SqlChatStorage(ChatStorage):
             after = page[-1].key
 
     async def _forget(self, key: ChatKey, keep: int) -> int:
-        return await self._write(
-            lambda connection, statements: operations.forget(connection, statements, key, keep),
-            key=key,
-            erases=True,
-        )
+        return await self._write(lambda chats: chats.forget(key, keep), key=key, erases=True)
 
     async def _purge(self, older_than: timedelta) -> int:
-        return await self._write(partial(operations.purge, older_than=older_than), erases=True)
+        return await self._write(lambda chats: chats.purge(older_than), erases=True)
 
     async def _erase_deleted(self) -> None:
         if self._opened_parts is not None:
             await self._opened_parts.executor.erase()
 
     async def _put_record(self, key: ChatKey, record: SummaryRecord, replaces: str | None) -> bool:
-        putting = partial(operations.put_record, key=key, record=record, replaces=replaces)
         # Repeatable: once stored, it is the newest, and True is answered again.
-        return await self._write(putting, key=key, repeatable=True)
+        return await self._write(
+            lambda chats: chats.put_record(key, record, replaces), key=key, repeatable=True
+        )
 
     async def _records(self, key: ChatKey, *, newest_only: bool) -> Found:
         return await self._query(
-            partial(operations.read_records, key=key, newest_only=newest_only), key=key
+            lambda chats: chats.read_records(key, newest_only=newest_only), key=key
         )
 
     async def _drop_records(self, key: ChatKey) -> int:
-        count = await self._write(partial(operations.drop_records, key=key), key=key, erases=True)
+        count = await self._write(lambda chats: chats.drop_records(key), key=key, erases=True)
         await self._erase_deleted()
         return count
 
@@ -301,7 +298,7 @@ class SqlChatStorage(ChatStorage):
 
     async def _write(
         self,
-        work: Callable[[AnyConnection, Statements], T],
+        work: Callable[[ChatOperations], T],
         *,
         key: ChatKey | None = None,
         repeatable: bool = False,
@@ -310,19 +307,19 @@ class SqlChatStorage(ChatStorage):
         await self._ready()
         opened = self._parts()
         return await opened.executor.write(
-            lambda connection: work(connection, opened.statements),
+            lambda connection: work(opened.operations(connection)),
             key=key,
             repeatable=repeatable,
             erases=erases,
         )
 
     async def _query(
-        self, work: Callable[[AnyConnection, Statements], T], *, key: ChatKey | None = None
+        self, work: Callable[[ChatOperations], T], *, key: ChatKey | None = None
     ) -> T:
         await self._ready()
         opened = self._parts()
         return await opened.executor.read(
-            lambda connection: work(connection, opened.statements), key=key
+            lambda connection: work(opened.operations(connection)), key=key
         )
 
     def _parts(self) -> _Opened:
