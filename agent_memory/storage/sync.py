@@ -3,25 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
-from agent_memory.log import ChatInfo, Entry, LogSlice, Note
-from agent_memory.messages import ConversationMessage
 from agent_memory.storage._engine.background_loop import BackgroundLoop
 from agent_memory.storage.base import ChatStorage
 
 _log = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _BATCH: Final = 200  # items that an iteration takes at a time from the store's thread
+
+
+def _blocking(
+    method: Callable[Concatenate[ChatStorage, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncChatStorage, P], T]:
+    """Return the blocking twin of a method."""
+
+    @_like(method)
+    def call(self: SyncChatStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(method(self.storage, *args, **kwargs))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[ChatStorage, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncChatStorage, P], Iterator[T]]:
+    """Return the plain twin of an async generator."""
+
+    @_like(method)
+    def iterate(self: SyncChatStorage, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self.storage, *args, **kwargs)
+        return self._iterate(items)  # pyright: ignore[reportPrivateUsage]
+
+    return iterate
+
+
+def _like(method: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Give a twin the name, arguments and docstring of its method, for ``help()``."""
+    arguments = inspect.signature(method)
+    given_back = str(arguments.return_annotation).removeprefix("Async")
+
+    def named(twin: Callable[P, T]) -> Callable[P, T]:
+        functools.update_wrapper(twin, method, assigned=("__name__", "__doc__"), updated=())
+        twin.__qualname__ = f"SyncChatStorage.{method.__name__}"
+        twin.__signature__ = arguments.replace(return_annotation=given_back)  # type: ignore[attr-defined]
+        return twin
+
+    return named
 
 
 class SyncChatStorage:
@@ -107,98 +146,67 @@ class SyncChatStorage:
             "await the store itself there"
         )
 
-    # ------------------------------------------------------------------------------ saving
+    # ------------------------------------------------------------- the contract's methods
 
-    def save_chat_message(
-        self, user_id: str, session_id: str, agent_id: str, new_message: ConversationMessage
-    ) -> list[ConversationMessage]:
-        """Append one message."""
-        return self.run(
-            self._storage.save_chat_message(user_id, session_id, agent_id, new_message)
-        )
+    save_chat_message = _blocking(ChatStorage.save_chat_message)
+    """Append one message."""
 
-    def save_chat_messages(
-        self,
-        user_id: str,
-        session_id: str,
-        agent_id: str,
-        new_messages: Sequence[ConversationMessage],
-    ) -> list[ConversationMessage]:
-        """Append messages in one atomic step."""
-        return self.run(
-            self._storage.save_chat_messages(user_id, session_id, agent_id, new_messages)
-        )
+    save_chat_messages = _blocking(ChatStorage.save_chat_messages)
+    """Append messages in one atomic step."""
 
-    def save_note(self, user_id: str, session_id: str, agent_id: str, note: Note) -> Note:
-        """Append a note to the chat's log."""
-        return self.run(self._storage.save_note(user_id, session_id, agent_id, note))
+    save_note = _blocking(ChatStorage.save_note)
+    """Append a note to the chat's log."""
 
-    def append(
-        self, user_id: str, session_id: str, agent_id: str, entries: Sequence[Entry]
-    ) -> LogSlice:
-        """Append messages and notes in one atomic step."""
-        return self.run(self._storage.append(user_id, session_id, agent_id, entries))
+    append = _blocking(ChatStorage.append)
+    """Append messages and notes in one atomic step."""
 
-    # ----------------------------------------------------------------------------- reading
+    fetch_chat = _blocking(ChatStorage.fetch_chat)
+    """Return what a model should see."""
 
-    def fetch_chat(
-        self,
-        user_id: str,
-        session_id: str,
-        agent_id: str,
-        max_history_size: int | None = None,
-    ) -> list[ConversationMessage]:
-        """Return what a model should see."""
-        return self.run(self._storage.fetch_chat(user_id, session_id, agent_id, max_history_size))
+    fetch_all_chats = _blocking(ChatStorage.fetch_all_chats)
+    """Return the raw messages of every agent of the session."""
 
-    def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
-        """Return the raw messages of every agent of the session."""
-        return self.run(self._storage.fetch_all_chats(user_id, session_id))
+    fetch_chat_since = _blocking(ChatStorage.fetch_chat_since)
+    """Return the raw messages with a position above the given one."""
 
-    def fetch_chat_since(
-        self, user_id: str, session_id: str, agent_id: str, position: int
-    ) -> list[ConversationMessage]:
-        """Return the raw messages with a position above the given one."""
-        return self.run(self._storage.fetch_chat_since(user_id, session_id, agent_id, position))
+    iter_chat = _iterating(ChatStorage.iter_chat)
+    """Yield the raw messages of a chat in order of saving."""
 
-    def iter_chat(
-        self, user_id: str, session_id: str, agent_id: str
-    ) -> Iterator[ConversationMessage]:
-        """Yield the raw messages of a chat in order of saving."""
-        return self._iterate(self._storage.iter_chat(user_id, session_id, agent_id))
+    iter_all_chats = _iterating(ChatStorage.iter_all_chats)
+    """Yield what :meth:`fetch_all_chats` returns."""
 
-    def iter_all_chats(self, user_id: str, session_id: str) -> Iterator[ConversationMessage]:
-        """Yield what :meth:`fetch_all_chats` returns."""
-        return self._iterate(self._storage.iter_all_chats(user_id, session_id))
+    iter_log = _iterating(ChatStorage.iter_log)
+    """Yield messages and notes with a position above `after`."""
 
-    def iter_log(
-        self, user_id: str, session_id: str, agent_id: str, *, after: int = 0
-    ) -> Iterator[Entry]:
-        """Yield messages and notes with a position above `after`."""
-        return self._iterate(self._storage.iter_log(user_id, session_id, agent_id, after=after))
+    read_log = _blocking(ChatStorage.read_log)
+    """Return messages and notes, raw and in order of position, with the chat's floor."""
 
-    def read_log(
-        self,
-        user_id: str,
-        session_id: str,
-        agent_id: str,
-        *,
-        after: int = 0,
-        first: int | None = None,
-        last: int | None = None,
-    ) -> LogSlice:
-        """Return messages and notes, raw and in order of position, with the chat's floor."""
-        return self.run(
-            self._storage.read_log(
-                user_id, session_id, agent_id, after=after, first=first, last=last
-            )
-        )
+    list_chats = _iterating(ChatStorage.list_chats)
+    """Yield every chat with living entries, in key order; of a user or session if given."""
 
-    def list_chats(
-        self, user_id: str | None = None, session_id: str | None = None
-    ) -> Iterator[ChatInfo]:
-        """Yield every chat with living entries, in key order; of a user or session if given."""
-        return self._iterate(self._storage.list_chats(user_id, session_id))
+    retract = _blocking(ChatStorage.retract)
+    """Hide messages from every view of the chat; the log keeps them."""
+
+    retract_newest = _blocking(ChatStorage.retract_newest)
+    """Hide the newest message that views still show; the log keeps it."""
+
+    clear = _blocking(ChatStorage.clear)
+    """Hide all that was saved so far from every view of the chat; the log keeps it."""
+
+    trim_chat = _blocking(ChatStorage.trim_chat)
+    """Remove all but the newest `keep` messages for good."""
+
+    delete_chat = _blocking(ChatStorage.delete_chat)
+    """Remove a chat with its summaries for good."""
+
+    delete_chats = _blocking(ChatStorage.delete_chats)
+    """Remove every chat of a user, or of one session."""
+
+    purge = _blocking(ChatStorage.purge)
+    """Remove what deleted chats left."""
+
+    ping = _blocking(ChatStorage.ping)
+    """Reach the store once; see :meth:`ChatStorage.ping`."""
 
     def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         try:
@@ -207,46 +215,6 @@ class SyncChatStorage:
         finally:
             if not self._closed:
                 self.run(_end(items))
-
-    # -------------------------------------------------------------------------- retracting
-
-    def retract(
-        self, user_id: str, session_id: str, agent_id: str, message_ids: Iterable[str]
-    ) -> Note:
-        """Hide messages from every view of the chat; the log keeps them."""
-        return self.run(self._storage.retract(user_id, session_id, agent_id, message_ids))
-
-    def retract_newest(
-        self, user_id: str, session_id: str, agent_id: str
-    ) -> ConversationMessage | None:
-        """Hide the newest message that views still show; the log keeps it."""
-        return self.run(self._storage.retract_newest(user_id, session_id, agent_id))
-
-    def clear(self, user_id: str, session_id: str, agent_id: str) -> Note:
-        """Hide all that was saved so far from every view of the chat; the log keeps it."""
-        return self.run(self._storage.clear(user_id, session_id, agent_id))
-
-    # -------------------------------------------------------------------------- forgetting
-
-    def trim_chat(self, user_id: str, session_id: str, agent_id: str, keep: int) -> int:
-        """Remove all but the newest `keep` messages for good."""
-        return self.run(self._storage.trim_chat(user_id, session_id, agent_id, keep))
-
-    def delete_chat(self, user_id: str, session_id: str, agent_id: str) -> int:
-        """Remove a chat with its summaries for good."""
-        return self.run(self._storage.delete_chat(user_id, session_id, agent_id))
-
-    def delete_chats(self, user_id: str, session_id: str | None = None) -> int:
-        """Remove every chat of a user, or of one session."""
-        return self.run(self._storage.delete_chats(user_id, session_id))
-
-    def purge(self, older_than: timedelta) -> int:
-        """Remove what deleted chats left."""
-        return self.run(self._storage.purge(older_than))
-
-    def ping(self) -> None:
-        """Reach the store once; see :meth:`ChatStorage.ping`."""
-        self.run(self._storage.ping())
 
     # ----------------------------------------------------------------------------- closing
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import logging
 import os
 import threading
@@ -44,6 +45,17 @@ def test_every_method_of_the_contract_has_a_blocking_twin():
     """Whatever is public and async in the contract can be called without a loop."""
     contract = {name for name in vars(ChatStorage) if not name.startswith("_")}
     assert contract - {"scope", "summaries"} <= set(vars(SyncChatStorage))
+
+
+def test_a_twin_takes_the_arguments_of_its_method():
+    """So that ``help()`` says what may be given, and what comes back without an await."""
+    contract = {name for name in vars(ChatStorage) if not name.startswith("_")}
+    for name in contract - {"scope", "summaries"}:
+        twin, method = getattr(SyncChatStorage, name), getattr(ChatStorage, name)
+        assert not inspect.iscoroutinefunction(twin)
+        assert (twin.__name__, twin.__doc__) == (name, method.__doc__)
+        assert inspect.signature(twin).parameters == inspect.signature(method).parameters
+    assert inspect.signature(SyncChatStorage.iter_chat).return_annotation.startswith("Iterator[")
 
 
 def test_saves_and_reads_block_and_return_what_the_store_returns(storage):
