@@ -50,7 +50,7 @@ _BY_CODE: Final = {
     "TransactionInProgressException": _THROTTLED,
     "AccessDeniedException": ErrorClass(
         retry=False,
-        advice="allow dynamodb:PutItem, GetItem, Query, Scan, BatchWriteItem and, for "
+        advice="allow dynamodb:PutItem, GetItem, DeleteItem, Query, Scan, BatchWriteItem and, for "
         "create_table=True, CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive",
     ),
     "ExpiredTokenException": _CREDENTIALS,

@@ -122,11 +122,12 @@ class DynamoDbChatStorage(ChatStorage):
     could be hidden by what they append above it.
 
     **Cost.** A save is 1 request when this object saved to the chat in the last ten minutes, else
-    2. It takes a write unit for each KB of text plus about 0.5 KB, and the second request a read
-    unit for each 4 KB of the newest item. ``fetch_chat`` of N messages is 1 query for each MB, a
-    read unit for each 4 KB in total (reads are strongly consistent). ``fetch_all_chats`` reads
-    a session with 1 query for each MB. Listing takes up to 2 queries a chat; listing without a
-    user, and ``purge``, read the whole table. A trim reads what lives and rewrites what goes.
+    2; 3 if nothing has lived in the chat for half an hour. It takes a write unit for each KB of
+    text plus about 0.5 KB, and the second request a read unit for each 4 KB of the newest item.
+    ``fetch_chat`` of N messages is 1 query for each MB, a read unit for each 4 KB in total (reads
+    are strongly consistent). ``fetch_all_chats`` reads a session with 1 query for each MB. Listing
+    takes up to 2 queries a chat; listing without a user, and ``purge``, read the whole table. A
+    trim reads what lives and rewrites what goes.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
 
     **Throughput.** Saves to one chat by one object take turns, and those that wait share an item

@@ -42,6 +42,7 @@ from agent_memory.storage.dynamodb.table_layout import (
     LogItem,
     SortKey,
     join_lines,
+    log_key,
     pack,
     part_keys,
     size_of,
@@ -117,7 +118,7 @@ class LogWriter:
         notes = sum(isinstance(entry, Note) for entry, _ in plan.added)
         item = next_append(end, sent, self.ttl, ids, notes)
         stored = await self.put_with_body(key, item, join_lines([text for _, text in plan.added]))
-        if stored is None or await self._taken_back_below_floor(key, end, stored):
+        if stored is None or await self._taken_back(key, end, stored):
             return None
         return await self.reserve(key, end, LogEnd.after(stored, sent))
 
@@ -192,24 +193,43 @@ class LogWriter:
         except StorageError as error:
             logger.warning("parts of an append that failed are left for purge(): %s", error)
 
-    async def _taken_back_below_floor(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
-        """Take the item back if it was put below the floor; return whether it was.
-
-        A key below the floor becomes free after ``ERASE_MS``. A put there can only succeed if this
-        writer was suspended for that long between reading the log's end and putting.
-        """
-        if 0 <= self.reader.now() - end.as_of_ms <= ERASE_MS // 2:
-            return False
+    async def _taken_back(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
+        """Take the item back if the log did not end there any more; return whether it was."""
         try:
-            now = await self.reader.end(key)
-            if now.floor < item.sort_key.position:
+            if await self._is_below_floor(key, end, item):
+                await self.table.put_all([self.attributes(key, tombstone(item))], key)
+            elif await self._was_purged(key, end):
+                await self.table.delete_all([log_key(key, item.sort_key)], key)
+            else:
                 return False
-            await self.table.put_all([self.attributes(key, tombstone(item))], key)
         except StorageError as error:
             error.stored = None  # the item was put; whether it shows is unknown
             raise
         await self.drop_parts(key, item)
         return True
+
+    async def _is_below_floor(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
+        """Whether an item lies below the floor, at a key that had become free.
+
+        A key becomes free after ``ERASE_MS``: this writer was suspended for that long between
+        reading the log's end and putting.
+        """
+        if 0 <= self.reader.now() - end.as_of_ms <= ERASE_MS // 2:
+            return False
+        return (await self.reader.end(key)).floor >= item.sort_key.position
+
+    async def _was_purged(self, key: ChatKey, end: LogEnd) -> bool:
+        """Whether a purge has removed the chat since its end was read.
+
+        The chat may have begun again: what others save to it at its first positions would be
+        hidden by an item that brings the old floor back.
+        """
+        is_young = end.written_ms > self.reader.now() - ERASE_MS // 2  # no purge touches it
+        if end.unknown or not end.is_dead or is_young:
+            return False
+        newest = await self.reader.item(key, end.newest)
+        # A chat that begins again may have an item at the same key, but a younger one.
+        return newest is None or newest.written_ms != end.written_ms
 
     async def reserve(self, key: ChatKey, before: LogEnd, end: LogEnd) -> LogEnd:
         """Reserve positions, so that none is used twice when the whole log has expired.

@@ -404,6 +404,31 @@ async def test_a_save_during_a_purge_is_kept(proxy, make, clock, moment, message
     assert not [note async for note in other.iter_log(*IDS) if note.id.startswith("corrupted")]
 
 
+@pytest.mark.parametrize("message", [user("late"), large()], ids=["small", "large"])
+@pytest.mark.parametrize("since", [(), ("1",), ("1", "2")], ids=len)
+async def test_a_save_in_flight_while_its_chat_is_purged_hides_nothing(
+    proxy, make, clock, since, message
+):
+    """What is saved to the chat once it has been removed would lie below the late item's floor."""
+    storage, other = make(clock=clock), make(direct=True, clock=clock)
+    await storage.save_chat_message(*IDS, user("old"))
+    await storage.delete_chat(*IDS)
+    clock.advance(hours=1)
+
+    async def purge():
+        assert await other.purge(timedelta(0)) == 1
+        for text in since:  # the second one has the key that the floor had
+            await other.save_chat_message(*IDS, user(text))
+
+    proxy.fail("PutItem", first(purge))
+    (saved,) = await storage.save_chat_message(*IDS, message)
+    expected = [*since, message.content]
+    assert saved.position == len(expected)
+    assert await contents(other) == expected
+    assert await other.delete_chat(*IDS) == len(expected)
+    assert await parts(other) == []
+
+
 async def test_closing_waits_for_a_purge_under_way(make, proxy, clock):
     """It takes a turn for each chat: none of them is refused."""
     storage = make(clock=clock)

@@ -13,6 +13,7 @@ from dynamodb_table import IDS, contents, items_of, remove, table_items, user
 import matrix
 from agent_memory import ChatKey
 from agent_memory.records import Covered, SummaryRecord
+from agent_memory.storage.dynamodb.writer import LogWriter
 
 KEY = ChatKey(*IDS)
 DAY = 86_400
@@ -218,6 +219,25 @@ async def test_an_anchor_is_never_lowered(storage, make, clock):
 async def lowered(backend):
     end = await backend.reader.end(KEY)
     await backend.writer.reserve(KEY, end, attrs.evolve(end, reserved=0))
+
+
+async def test_a_crash_before_the_anchor_is_made_good_by_the_next_save(
+    storage, make, clock, monkeypatch
+):
+    """The message is there all the same, and no position is used twice."""
+
+    async def crashes(_writer, _key, _before, end):
+        return end
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogWriter, "reserve", crashes)
+        await storage.save_chat_message(*IDS, user("1"))
+    assert not [i for i in await items_of(storage, b"l") if i["kind"]["S"] == "anchor"]
+    await make(clock=clock, ttl_seconds=DAY).save_chat_message(*IDS, user("2"))
+    assert await contents(storage) == ["1", "2"]
+    await expire(storage, clock)
+    (late,) = await make(clock=clock, ttl_seconds=DAY).save_chat_message(*IDS, user("late"))
+    assert late.position > 2
 
 
 async def test_a_trimmed_batch_expires_whole(storage, clock):
