@@ -124,6 +124,15 @@ async def test_a_target_with_messages_of_its_own(source, target):
     assert await differences(target, source) == []
 
 
+async def test_summaries_alone_are_left_out(source, target):
+    """Without an entry to compare, nothing says that the target's positions are the source's."""
+    await target.save_chat_messages(*IDS, [user(f"mine {n}") for n in range(40)])
+    made = await records(source)
+    _, done = await moved(stream_of([Chunk(KEY, (), summaries=made)]), target)
+    assert (done.summaries, done.summaries_left) == (0, len(made))
+    assert await records(target) == []
+
+
 async def test_a_target_that_went_on(source, target):
     """Where the copy has got more messages, another move finds everything, summaries too."""
     await moved(chunks_of(source), target)

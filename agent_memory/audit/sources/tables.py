@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,22 +44,6 @@ Rows = Sequence[Sequence[Any]]
 _PART: Final = 100
 
 
-class Database(ABC):
-    """Runs queries on one database."""
-
-    @abstractmethod
-    async def run(self, work: Callable[[Connection], T]) -> T:
-        """Return what a function makes of a connection."""
-
-    @abstractmethod
-    def stream(self, query: Select[Any]) -> AsyncIterator[Rows]:
-        """Yield the rows of a query, some at a time."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Close the connections."""
-
-
 @contextmanager
 def _errors(shown: str) -> Generator[None]:
     try:
@@ -71,7 +54,7 @@ def _errors(shown: str) -> Generator[None]:
         raise StorageUnavailableError(f"{shown} cannot be read: {cause}") from error
 
 
-class ReadOnlyFile(Database):
+class ReadOnlyFile:
     """Reads a SQLite file, opened so that it cannot be changed.
 
     Args:
@@ -112,7 +95,7 @@ class ReadOnlyFile(Database):
                 yield [tuple(row) for row in part]
 
 
-class ReadOnlyServer(Database):
+class ReadOnlyServer:
     """Reads a database behind a URL.
 
     Args:
@@ -165,10 +148,7 @@ async def open_tables(
     """
     reader = _reader(url)
     try:
-        layout, found = await reader.run(lambda conn: _recognise(conn, url, form, table))
-        total = await reader.run(
-            lambda conn: int(conn.execute(select(func.count()).select_from(found)).scalar_one())
-        )
+        layout, found, total = await reader.run(lambda conn: _recognise(conn, url, form, table))
     except BaseException:
         await reader.close()
         raise
@@ -176,7 +156,11 @@ async def open_tables(
 
 
 async def _chunks(
-    reader: Database, layout: Layout, table: Table, ids: DefaultIds, tally: Tally
+    reader: ReadOnlyFile | ReadOnlyServer,
+    layout: Layout,
+    table: Table,
+    ids: DefaultIds,
+    tally: Tally,
 ) -> AsyncIterator[Chunk | Finding]:
     """Read the table in the order of chats and numbers, in one query, a part at a time."""
     columns = [table.c[name] for name in layout.columns]
@@ -193,7 +177,7 @@ async def _chunks(
         await reader.close()
 
 
-def _reader(url: str) -> Database:
+def _reader(url: str) -> ReadOnlyFile | ReadOnlyServer:
     target = parse_target(url)
     if target.family != "sqlite" or target.url is None:
         return ReadOnlyServer(target)
@@ -205,7 +189,8 @@ def _reader(url: str) -> Database:
 
 def _recognise(
     connection: Connection, url: str, form: str | None, table: str | None
-) -> tuple[Layout, Table]:
+) -> tuple[Layout, Table, int]:
+    """Return the layout that a database holds, its table, and how many messages there are."""
     inspector = inspect(connection)
     names = inspector.get_table_names()
     found = [
@@ -219,7 +204,9 @@ def _recognise(
     if len(found) == 1:
         layout, name = found[0]
         columns = [Column[Any](column) for column in layout.columns]
-        return layout, Table(name, MetaData(), *columns)
+        messages = Table(name, MetaData(), *columns)
+        count = connection.execute(select(func.count()).select_from(messages)).scalar_one()
+        return layout, messages, int(count)
     wanted = ", ".join(f"{layout.table} ({layout.name})" for layout in LAYOUTS)
     where = without_secrets(url)
     if found:
