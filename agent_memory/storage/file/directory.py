@@ -184,10 +184,11 @@ def list_keys(root: Path, user_id: str, session_id: str) -> list[ChatKey]:
     directory = root / name_of(user_id) / name_of(session_id)
     refuse_links(directory.parent, directory)
     keys: list[ChatKey] = []
-    for name in _names(directory):
-        agent_id = _agent_of(directory / name) if name.endswith(LOG) else None
-        if agent_id is not None:
-            keys.append(ChatKey(user_id, session_id, agent_id))
+    with suppress(FileNotFoundError):
+        for name in os.listdir(directory):  # noqa: PTH208 - names are wanted, not paths
+            agent_id = _agent_of(directory / name) if name.endswith(LOG) else None
+            if agent_id is not None:
+                keys.append(ChatKey(user_id, session_id, agent_id))
     return sorted(keys)
 
 
@@ -195,7 +196,10 @@ def _read_info(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
     while True:
         try:
             with open_to_read(paths.log) as file:
-                return _info(FileSnapshot(file), paths, key)
+                log = ChatLog(FileSnapshot(file), paths.log, key)
+                created = None if log.header is None else log.header.created_at
+                updated = datetime.fromtimestamp(log.snapshot.stat.st_mtime, UTC)
+                return ChatInfo(key, log.floor, log.last, created, updated)
         except FileNotFoundError:
             return None
         except ChangedError:
@@ -207,20 +211,6 @@ def _read_info(paths: ChatPaths, key: ChatKey) -> ChatInfo | None:
 
 def _left_out(path: str | Path, error: Exception) -> None:
     logger.warning("%s is left out of the list: %s", path, error)
-
-
-def _info(snapshot: FileSnapshot, paths: ChatPaths, key: ChatKey) -> ChatInfo:
-    log = ChatLog(snapshot, paths.log, key)
-    created = None if log.header is None else log.header.created_at
-    updated = datetime.fromtimestamp(snapshot.stat.st_mtime, UTC)
-    return ChatInfo(key, log.floor, log.last, created, updated)
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
-    except FileNotFoundError:
-        return []
 
 
 def _ids(directory: Path, level: int) -> list[str]:
@@ -239,18 +229,13 @@ def _directory_id(directory: Path, level: int) -> str | None:
     plain = id_of(directory.name)
     if plain is not None:
         return plain
-    for header in _headers(directory):  # the name is a hash; the id is in the headers of the files
-        identifier = (header.key.user_id, header.key.session_id)[level]
-        if name_of(identifier) == directory.name:
-            return identifier
-    return None
-
-
-def _headers(directory: Path) -> Iterator[FileHeader]:
-    for path in directory.rglob(f"*{LOG}"):
-        header = _read_header_at(path)
+    # The name is a hash; the id is in the first lines of the files.
+    for header in map(_read_header_at, directory.rglob(f"*{LOG}")):
         if header is not None:
-            yield header
+            identifier = (header.key.user_id, header.key.session_id)[level]
+            if name_of(identifier) == directory.name:
+                return identifier
+    return None
 
 
 def _agent_of(path: Path) -> str | None:
