@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import hashlib
 import inspect
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -24,6 +23,7 @@ from agent_memory.log import ChatInfo, Entry, LogSlice, Note
 from agent_memory.messages import ChatKey, ConversationMessage
 from agent_memory.providers.part import as_dict, as_list, as_text
 from agent_memory.storage._engine.append_plan import conflict
+from agent_memory.storage._engine.event_loops import SharedSemaphore
 from agent_memory.storage.base import ChatStorage
 
 _REMEMBERED: Final = 64  # messages of a chat whose ids are known, as on files and DynamoDB
@@ -70,7 +70,8 @@ class AgentSquadBackedStorage(ChatStorage):
         self._to_theirs = to_theirs
         self._agents = frozenset(check_id(agent, "agents") for agent in agents)
         self._saved: OrderedDict[ChatKey, dict[int, ConversationMessage]] = OrderedDict()
-        self._turns: dict[ChatKey, Future[None]] = {}
+        # A semaphore lives while a save has its turn or waits for one.
+        self._turns: WeakValueDictionary[ChatKey, SharedSemaphore] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -183,22 +184,13 @@ class AgentSquadBackedStorage(ChatStorage):
                 self._saved.popitem(last=False)
         return placed
 
-    @asynccontextmanager
-    async def _turn(self, key: ChatKey) -> AsyncGenerator[None]:
+    def _turn(self, key: ChatKey) -> AbstractAsyncContextManager[None]:
         """Let the saves of one chat take turns, on whatever event loops they are."""
-        mine: Future[None] = Future()
         with self._lock:
-            before = self._turns.get(key)
-            self._turns[key] = mine
-        try:
-            if before is not None:
-                await asyncio.shield(asyncio.wrap_future(before))
-            yield
-        finally:
-            with self._lock:
-                if self._turns.get(key) is mine:
-                    del self._turns[key]
-            mine.set_result(None)
+            turns = self._turns.get(key)
+            if turns is None:
+                turns = self._turns[key] = SharedSemaphore(1)
+        return turns.slot()
 
 
 def _message(entry: Entry, key: ChatKey) -> ConversationMessage:
