@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from agent_memory.errors import InvalidRequestError, StorageError
@@ -65,10 +65,15 @@ def open_storage(url: str, *, create: bool = True) -> ChatStorage:
             f"a database file, file:./chats for a directory, or one such as {EXAMPLES}"
         )
     scheme = found[1].lower()
-    opener = _sql if scheme.partition("+")[0] in _SQL else _OPENERS.get(scheme)
-    if opener is None:
-        raise InvalidRequestError(f"there is no store of kind {scheme!r}; use one of {EXAMPLES}")
-    return opener(url, create=create)
+    if scheme.partition("+")[0] in _SQL:
+        return _sql(url, create=create)
+    if scheme == "file":
+        return _file(url, create=create)
+    if scheme == "dynamodb":  # whether its table is created, the URL says
+        return _dynamodb(url)
+    if scheme == "memory":
+        return _memory(url)
+    raise InvalidRequestError(f"there is no store of kind {scheme!r}; use one of {EXAMPLES}")
 
 
 def without_secrets(url: str) -> str:
@@ -135,7 +140,7 @@ def _file(url: str, *, create: bool) -> ChatStorage:
     return FileChatStorage(path)
 
 
-def _memory(url: str, *, create: bool) -> ChatStorage:  # noqa: ARG001  (nothing to make)
+def _memory(url: str) -> ChatStorage:
     from agent_memory.storage.in_memory import InMemoryChatStorage  # noqa: PLC0415
 
     if url.partition(":")[2] not in ("", "//"):
@@ -143,7 +148,7 @@ def _memory(url: str, *, create: bool) -> ChatStorage:  # noqa: ARG001  (nothing
     return InMemoryChatStorage()
 
 
-def _dynamodb(url: str, *, create: bool) -> ChatStorage:  # noqa: ARG001  (the URL says it)
+def _dynamodb(url: str) -> ChatStorage:
     split = _split(url)
     table = split.netloc
     if not table or "@" in table or ":" in table or split.path not in ("", "/") or split.fragment:
@@ -165,17 +170,6 @@ def _dynamodb(url: str, *, create: bool) -> ChatStorage:  # noqa: ARG001  (the U
         ttl_attribute=options.get("ttl_attribute"),
         ttl_seconds=ttl_seconds,
     )
-
-
-class _Opener(Protocol):
-    def __call__(self, url: str, *, create: bool) -> ChatStorage: ...
-
-
-_OPENERS: Final[Mapping[str, _Opener]] = {
-    "file": _file,
-    "memory": _memory,
-    "dynamodb": _dynamodb,
-}
 
 
 def _split(url: str) -> SplitResult:

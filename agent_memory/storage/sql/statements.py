@@ -256,7 +256,7 @@ class Statements:
         """
         at = now()
         # In key order, so that two transactions never wait for each other.
-        rows = [
+        rows: list[dict[str, Any]] = [
             dict(zip(_ADVANCED, (*chat, counts[chat], 0, at, at), strict=True))
             for chat in sorted(counts)
         ]
@@ -268,14 +268,15 @@ class Statements:
     def _advanced(
         self, connection: AnyConnection, rows: Sequence[dict[str, Any]]
     ) -> Iterable[Row]:
+        execute: Any = core(connection).execute
         if not self._returns_rows:
-            core(connection).execute(self._upsert, rows)
+            execute(self._upsert, rows)
             keys = [[row[name] for name in KEY_COLUMNS] for row in rows]
-            return core(connection).execute(self._chats_of, {"keys": keys})
+            return cast("Iterable[Row]", execute(self._chats_of, {"keys": keys}))
         if self.family == "sqlite" or len(rows) == 1:
             # Core would take longer than SQLite itself, which is in this process.
             return [self._advance_last.rows(connection, row)[0] for row in rows]
-        return core(connection).execute(self._upsert, rows)
+        return cast("Iterable[Row]", execute(self._upsert, rows))
 
     @cached_property
     def _advance_last(self) -> Statement:
