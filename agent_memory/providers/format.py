@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -32,10 +32,6 @@ BlockReader: TypeAlias = Callable[[Block], Part | None]
 
 The part's `raw` and `forms` are set by whoever has the block read: they are the same for all.
 """
-
-Pairing: TypeAlias = Literal["anywhere", "following", "adjacent"]
-"""Where the results of calls are: anywhere after them, in messages right after them, or all in
-the next turn, at its beginning."""
 
 CONTENT_OMITTED: Final = "content_omitted"
 """Key in ``extra`` of a message whose dict had no ``content`` at all, to tell it from null."""
@@ -154,16 +150,17 @@ class Format:
         trim: the dict without what only replies have, and, unless the message is known to have
             come from this format, without what may be another one's.
         sources: where the rules are documented.
-        pairing: where results belong.
-        merges: neighbours of one role make one message.
+        merges: everything is a block of the content: neighbours of one role make one message, the
+            results of a turn's calls are the user's and come first in the next one, and hosted
+            calls and results are refused without each other. (Otherwise results are messages of
+            role tool right after their calls, or items.)
         alternates: two neighbours of one role are refused.
         user_first: some models want the user to begin.
         system_apart: leading system messages are a parameter of the request.
         later_system: a system message may come later too.
-        items: messages are items of a flat list, of which a reply makes several.
-        pairs_hosted: hosted calls and results are refused without each other.
+        items: messages are items of a flat list, of which a reply makes several; results come
+            anywhere after their calls.
         signs_reasoning: reasoning without its signature is refused.
-        result_role: whose messages hold results.
         marks_errors: results have a mark for failures.
         refuses_blank: why a blank text part of a message with these parts is refused; None when
             it is accepted.
@@ -196,16 +193,13 @@ class Format:
     dump: Callable[[ConversationMessage], Block | None] = _nothing
     trim: Callable[[Block, FormatName | None], Block] = _same_block
     sources: RuleSources
-    pairing: Pairing
     merges: bool = False
     alternates: bool = False
     user_first: bool = False
     system_apart: bool = False
     later_system: bool = True
     items: bool = False
-    pairs_hosted: bool = False
     signs_reasoning: bool = False
-    result_role: ParticipantRole = _TOOL
     marks_errors: bool = False
     refuses_blank: Callable[[Part, tuple[Part, ...]], str | None] = lambda _part, _held: None
     call_id: re.Pattern[str] | None = None

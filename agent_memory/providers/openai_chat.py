@@ -317,7 +317,6 @@ FORMAT: Final = Format(
         reasoning="https://platform.openai.com/docs/guides/reasoning",
         content=_CREATE,
     ),
-    pairing="following",
     check_result=_check_result,
     needs_rewrite=lambda message: message.content == [] or message.extra.get("tool_calls") == [],
     is_empty=_is_empty,

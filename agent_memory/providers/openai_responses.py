@@ -452,7 +452,6 @@ FORMAT: Final = Format(
         reasoning="https://platform.openai.com/docs/guides/reasoning",
         content=_CREATE,
     ),
-    pairing="anywhere",
     items=True,
     call_id=_CALL_ID,
     check_result=_check_result,

@@ -94,12 +94,7 @@ def repair(
         InvalidRequestError: if the provider is unknown.
     """
     form = format_named(provider)
-    return rebuild(messages, accepted_parts(messages, form), form)
-
-
-def accepted_parts(messages: Sequence[ConversationMessage], form: Format) -> list[PartRef]:
-    """The parts of a history that a provider accepts, in the order in which it wants them."""
-    return RepairPass(messages, form).run()
+    return rebuild(messages, RepairPass(messages, form).run(), form)
 
 
 class RepairPass:
@@ -224,7 +219,7 @@ class RepairPass:
                 self._called.add(call_id)
                 if ref.alive:
                     self._waiting[call_id] = ref
-            elif ref.part.hosted and self._form.pairs_hosted:
+            elif ref.part.hosted and self._form.merges:
                 self._pair_hosted(ref)
             elif ref.part.kind == "result" and ref.part.raw is not None:
                 # The provider's output for a call that the application has to answer.
@@ -301,7 +296,7 @@ def _drop_loose_reasoning(refs: list[PartRef], form: Format) -> list[PartRef]:
 def _leads_to(ref: PartRef, following: PartRef | None, form: Format) -> bool:
     if following is None or following.role is not _ASSISTANT:
         return False
-    if form.pairing == "following":
+    if not form.merges and not form.items:
         return following.turn == ref.turn
     # Neighbouring pieces stay only if the model wrote them as neighbours.
     if following.part.kind != "reasoning":

@@ -146,7 +146,7 @@ def _wrong_with(
     is_item = own_form and form.items  # its type tells whose it is, not its role
     if (part.kind == "call" or part.hosted) and role is not _ASSISTANT and not is_item:
         yield "call_placement", f"only the assistant calls tools, not the role {role.value}"
-    if part.answers and role is not form.result_role:
+    if part.answers and role is not (_USER if form.merges else _TOOL):
         yield "result_placement", f"a message of role {role.value} holds a tool result"
     if part.kind == "reasoning" and form.signs_reasoning and not is_signed(part):
         yield "unsigned_reasoning", "the reasoning has no signature"
@@ -197,15 +197,15 @@ def _unpaired(
 ) -> Iterator[_Found]:
     """What is wrong with the calls and results of a history; `held` are its messages' parts."""
     open_sites = open_sites_of(messages, held)
-    if form.pairing == "anywhere":
+    if form.items:
         yield from _anywhere(held, open_sites)
-    elif form.pairing == "following":
-        yield from _following(messages, held, open_sites)
-    else:
+    elif form.merges:
         turns = _turns(messages, held, form)
         yield from _adjacent(turns, open_sites)
-        if form.pairs_hosted and any(part.hosted for inside in held for part in inside):
+        if any(part.hosted for inside in held for part in inside):
             yield from _hosted(turns)
+    else:
+        yield from _following(messages, held, open_sites)
 
 
 def open_sites_of(
@@ -232,9 +232,9 @@ def _results(inside: tuple[Part, ...]) -> list[str | None]:
 
 def _repeated(calls: list[tuple[int, str]]) -> Iterator[_Found]:
     """Calls of one turn with the same id."""
-    # Most turns have one call, and counting takes longer than all else here.
-    counted = Counter([call_id for _, call_id in calls]) if len(calls) > 1 else Counter[str]()
-    for call_id, times in counted.items():
+    if len(calls) < 2:  # noqa: PLR2004  most turns; counting takes longer than all else here
+        return
+    for call_id, times in Counter([call_id for _, call_id in calls]).items():
         if times > 1:
             index = next(index for index, other in calls if other == call_id)
             yield index, "duplicate_call", f"{times} calls have the id {call_id}"
