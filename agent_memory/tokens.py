@@ -123,8 +123,7 @@ class _CountingParts(_PerMessage):
         if part.kind == "media":
             return self._media_part(part)
         if part.kind == "call":
-            arguments = part.payload if isinstance(part.payload, str) else to_json(part.payload)
-            return CALL_OVERHEAD + self.count_text(f"{part.name or ''} {arguments}")
+            return CALL_OVERHEAD + self.count_text(f"{part.name or ''} {part.arguments}")
         if part.kind == "result":
             media = [self._part(inner) for inner in part.inner if inner.kind == "media"]
             return CALL_OVERHEAD + self.count_text(part.text) + sum(media)

@@ -216,9 +216,7 @@ def first_of(mark: Note | Hole) -> int:
 
 def part_text(part: Part) -> str:
     """Return what a part of a message says: of a call its arguments, as JSON."""
-    if part.kind != "call":
-        return part.text
-    return part.payload if isinstance(part.payload, str) else to_json(part.payload)
+    return part.arguments if part.kind == "call" else part.text
 
 
 def hole_text(hole: Hole) -> str:

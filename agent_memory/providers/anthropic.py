@@ -20,9 +20,7 @@ from agent_memory.providers.format import (
     TextReader,
     arguments_of,
     arrange_blocks,
-    holds_no_parts,
     is_blank_block,
-    is_conversational,
     media_reader,
     read_block,
     safe_id,
@@ -325,7 +323,6 @@ FORMAT: Final = Format(
             *("container", "context_management", "diagnostics"),
         }
     ),
-    fits_message=is_conversational,
     write_text=_write_text,
     write_media=_write_media,
     write_call=_write_call,
@@ -349,5 +346,4 @@ FORMAT: Final = Format(
     refuses_blank=_refuses_blank,
     call_id=SAFE_ID,
     check_result=_check_result,
-    is_empty=holds_no_parts,
 )

@@ -20,9 +20,7 @@ from agent_memory.providers.format import (
     TextReader,
     arguments_of,
     arrange_blocks,
-    holds_no_parts,
     is_blank_block,
-    is_conversational,
     media_reader,
     safe_id,
 )
@@ -269,7 +267,6 @@ FORMAT: Final = Format(
     blocks={},
     untyped=_BLOCKS,
     takes_strings=False,
-    fits_message=is_conversational,
     write_text=_write_text,
     write_media=_write_media,
     write_call=_write_call,
@@ -294,5 +291,4 @@ FORMAT: Final = Format(
     call_id=_CALL_ID,
     check_result=_check_result,
     required_text=_required_text,
-    is_empty=holds_no_parts,
 )

@@ -79,6 +79,14 @@ def _nothing(_value: object) -> None:
     return None
 
 
+def _is_conversational(message: ConversationMessage) -> bool:
+    return message.role is not _TOOL
+
+
+def _holds_no_parts(_message: ConversationMessage, held: tuple[Part, ...]) -> bool:
+    return not held
+
+
 def _same_block(block: Block, _owner: FormatName | None) -> Block:
     return block
 
@@ -136,7 +144,8 @@ class Format:
         request_fields: what a message may have beside role and content.
         reply_fields: what messages of replies have beside that and requests refuse or ignore.
         takes_strings: a plain string may be content.
-        fits_message: whether a message's role and kind of content can be written as they are.
+        fits_message: whether a message's role and kind of content can be written as they are; by
+            default all but tools' messages.
         write_text: a block for a text that someone says.
         write_media: a block for media; None when the format has none.
         write_call: a block for a call of the application's.
@@ -170,7 +179,8 @@ class Format:
         is_mismatched: whether a result in this format is of another kind than its call.
         required_text: what a message with these parts has to say besides; None for nothing.
         needs_rewrite: whether a message is rewritten although each of its parts is accepted.
-        is_empty: whether a message says nothing at all to the provider.
+        is_empty: whether a message says nothing at all to the provider; by default one without
+            parts.
     """
 
     name: FormatName
@@ -181,7 +191,7 @@ class Format:
     request_fields: frozenset[str] = frozenset()
     reply_fields: frozenset[str] = frozenset()
     takes_strings: bool = True
-    fits_message: Callable[[ConversationMessage], bool]
+    fits_message: Callable[[ConversationMessage], bool] = _is_conversational
     write_text: Callable[[str, ParticipantRole], Block]
     write_media: Callable[[Media], Block | None]
     write_call: Callable[[Part], Block]
@@ -207,7 +217,7 @@ class Format:
     is_mismatched: Callable[[Part, Part], bool] = lambda _call, _result: False
     required_text: Callable[[Sequence[Part]], str | None] = _nothing
     needs_rewrite: Callable[[ConversationMessage], bool] = lambda message: message.content == []
-    is_empty: Callable[[ConversationMessage, tuple[Part, ...]], bool]
+    is_empty: Callable[[ConversationMessage, tuple[Part, ...]], bool] = _holds_no_parts
 
     def block_for(self, part: Part, role: ParticipantRole) -> Block | str | None:
         """A block for a part; None when this format has none for it.
@@ -288,16 +298,6 @@ def arrange_blocks(
 def nonempty(made: MessageDraft) -> list[MessageDraft]:
     """The draft, unless it has nothing to say."""
     return [] if made.content == [] else [made]
-
-
-def is_conversational(message: ConversationMessage) -> bool:
-    """Whether a message has a role that formats without a role for tools know."""
-    return message.role is not _TOOL
-
-
-def holds_no_parts(_message: ConversationMessage, held: tuple[Part, ...]) -> bool:
-    """Whether a message has no content, where everything is content."""
-    return not held
 
 
 def derived_id(message: ConversationMessage, number: int) -> str:

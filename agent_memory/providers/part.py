@@ -79,6 +79,12 @@ class Part:
         return self.kind == "result" and not self.hosted
 
     @property
+    def arguments(self) -> str:
+        """A call's arguments as text: JSON, unless the model wrote another text."""
+        given = self.payload
+        return given if isinstance(given, str) else to_json(given)
+
+    @property
     def media(self) -> Media | None:
         """The media of a media part; None for other parts, or when it cannot be read."""
         block = as_dict(self.raw)

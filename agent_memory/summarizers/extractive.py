@@ -8,7 +8,7 @@ from typing import Final
 
 from agent_memory.messages import ConversationMessage, ParticipantRole, Usage
 from agent_memory.providers import parts
-from agent_memory.providers.part import Part, to_json
+from agent_memory.providers.part import Part
 from agent_memory.providers.text import cut_middle
 from agent_memory.summarizers.base import (
     SummaryResult,
@@ -189,8 +189,7 @@ def _of_part(part: Part, role: ParticipantRole) -> Iterator[Sentence]:
             asked = text.endswith(("?", "？", "؟"))  # noqa: RUF001  full-width on purpose
             yield Sentence(role.value, text, weight * (_QUESTION if asked else 1.0))
     elif part.kind == "call":
-        arguments = part.payload if isinstance(part.payload, str) else to_json(part.payload)
-        told = clip(_without_marks(arguments), _MAX_CALL)
+        told = clip(_without_marks(part.arguments), _MAX_CALL)
         yield Sentence(role.value, f"called {part.name or 'a tool'}: {told}", _CALL)
     elif part.kind == "result":
         told = clip(_without_marks(part.text), _MAX_RESULT)

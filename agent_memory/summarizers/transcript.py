@@ -10,7 +10,6 @@ import attrs
 
 from agent_memory.messages import ConversationMessage
 from agent_memory.providers import Part, parts
-from agent_memory.providers.part import to_json
 from agent_memory.providers.text import cut_middle
 from agent_memory.summarizers.untrusted import without_encoded, without_own_tags
 
@@ -63,9 +62,8 @@ def _entries(
     elif part.kind == "media":
         yield f"{role}: [{_medium(part)}]"
     elif part.kind == "call":
-        arguments = part.payload if isinstance(part.payload, str) else to_json(part.payload)
         number = numbers.setdefault(part.id or "", len(numbers) + 1)
-        shown = as_data(shortened(arguments, limits.call))
+        shown = as_data(shortened(part.arguments, limits.call))
         yield f"{role} calls tool {as_data(part.name or '?')} (#{number}): {shown}"
     elif part.kind == "result":
         yield _result(part, numbers, limits)
