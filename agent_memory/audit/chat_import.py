@@ -11,10 +11,10 @@ from typing import Final, cast
 
 import attrs
 
+from agent_memory.audit.chat_copy import has_hint, save_summaries, without_hint
 from agent_memory.audit.chunks import BY_PLACE, Chunk
 from agent_memory.audit.findings import BadRecordError, Finding, finding_of, is_unreadable
 from agent_memory.audit.log_pages import ahead, ids_of, pages, peeked
-from agent_memory.audit.summary_copy import has_hint, save_summaries, without_hint
 from agent_memory.errors import (
     CorruptedRecordError,
     InvalidRequestError,
