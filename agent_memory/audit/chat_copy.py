@@ -29,21 +29,12 @@ async def chunks_of(
     """Yield everything a store holds, for :class:`~agent_memory.audit.chat_import.Importer`."""
     done = 0
     async for info in storage.list_chats(user_id, session_id):
-        async for chunk in chunks_of_chat(storage, info):
-            done += len(chunk.entries)
-            yield attrs.evolve(chunk, done=done)
-
-
-async def chunks_of_chat(
-    storage: ChatStorage, info: ChatInfo, *, after: int = 0
-) -> AsyncIterator[Chunk]:
-    """Yield a chat's log after a position, then its summaries."""
-    floor = info.floor
-    async for part in pages(storage, info.key, after=after, last=info.last):
-        floor = part.floor
-        yield Chunk(info.key, part.entries)
-    records = await records_of(storage, info, floor)
-    yield Chunk(info.key, (), summaries=records)
+        floor = info.floor
+        async for part in pages(storage, info.key, last=info.last):
+            floor = part.floor
+            done += len(part.entries)
+            yield Chunk(info.key, part.entries, done=done)
+        yield Chunk(info.key, (), summaries=await records_of(storage, info, floor), done=done)
 
 
 async def records_of(storage: ChatStorage, info: ChatInfo, floor: int) -> list[SummaryRecord]:

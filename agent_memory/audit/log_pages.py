@@ -125,6 +125,11 @@ class Hole:
     reason: str
 
     @property
+    def position(self) -> int:
+        """The first one."""
+        return self.first
+
+    @property
     def count(self) -> int:
         """How many positions."""
         return self.last - self.first + 1
@@ -207,11 +212,6 @@ async def marks_of(storage: ChatStorage, info: ChatInfo) -> list[Note | Hole]:
     """Return a chat's notes and holes, in order."""
     items = each_of(storage, info)
     return [item async for item in items if not isinstance(item, ConversationMessage)]
-
-
-def first_of(mark: Note | Hole) -> int:
-    """Return the position of a note, or the first one of a hole."""
-    return mark.first if isinstance(mark, Hole) else mark.position or 0
 
 
 def part_text(part: Part) -> str:

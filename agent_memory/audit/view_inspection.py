@@ -92,7 +92,7 @@ def _way(explained: ExplainedMessage) -> tuple[Standing, str | None]:
     return explained.standing, explained.summary_id
 
 
-def tokens_of(messages: Sequence[ConversationMessage], counter: TokenCounter | None = None) -> int:
+def tokens_of(messages: Sequence[ConversationMessage]) -> int:
     """Return how many tokens messages take, estimated."""
-    count = (counter or HeuristicTokenCounter()).count
+    count = HeuristicTokenCounter().count
     return sum([count(message) for message in messages])

@@ -15,7 +15,6 @@ from rich.text import Text
 from agent_memory.audit.escaping import clipped, one_line, visible
 from agent_memory.audit.log_pages import (
     Hole,
-    first_of,
     hole_text,
     marks_of,
     note_text,
@@ -96,7 +95,7 @@ def _print(
 
     def add_marks(before: int | None) -> None:
         # Notes and holes belong between the messages around them, also within a folded stretch.
-        while coming and (before is None or first_of(coming[0]) < before):
+        while coming and (before is None or (coming[0].position or 0) < before):
             table.add_row(*_mark_row(coming.popleft()))
 
     table = Table(title="What is stored, and what the model sees of it", title_justify="left")

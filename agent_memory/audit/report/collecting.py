@@ -10,7 +10,7 @@ from itertools import accumulate, chain
 import attrs
 
 from agent_memory.audit.escaping import one_line
-from agent_memory.audit.log_pages import Hole, first_of, marks_of
+from agent_memory.audit.log_pages import Hole, marks_of
 from agent_memory.audit.verification import ChatDigest, digest_of
 from agent_memory.audit.view_inspection import Stretch, explanation_of, stretches_of
 from agent_memory.explaining import Explanation
@@ -204,8 +204,7 @@ class TranscriptItem:
     @property
     def position(self) -> int:
         """The position, or the first one."""
-        held = self.held
-        return first_of(held) if isinstance(held, (Hole, Note)) else held.position or 0
+        return self.held.position or 0
 
 
 @attrs.frozen
@@ -251,11 +250,11 @@ def _items(index: int, chat: ChatReport, first_shown: int) -> Iterator[Transcrip
     agent, marks, before = one_line(chat.key.agent_id), deque(chat.marks), ""
 
     def marks_before(position: int | None, fold: str) -> Iterator[TranscriptItem]:
-        while marks and (position is None or first_of(marks[0]) < position):
+        while marks and (position is None or (marks[0].position or 0) < position):
             mark = marks.popleft()
             if isinstance(mark, Hole):
                 yield TranscriptItem(index, agent, mark, "", 0, mark.timestamp)
-            elif first_of(mark) >= first_shown:
+            elif (mark.position or 0) >= first_shown:
                 yield TranscriptItem(index, agent, mark, fold, 0, mark.timestamp)
 
     for stretch in chat.stretches:
