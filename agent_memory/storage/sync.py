@@ -31,7 +31,8 @@ def _blocking(
 
     @_like(method)
     def call(self: SyncChatStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.run(method(self.storage, *args, **kwargs))
+        own: Callable[P, Coroutine[Any, Any, T]] = getattr(self.storage, method.__name__)
+        return self.run(own(*args, **kwargs))
 
     return call
 
@@ -43,8 +44,8 @@ def _iterating(
 
     @_like(method)
     def iterate(self: SyncChatStorage, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        items = method(self.storage, *args, **kwargs)
-        return self._iterate(items)  # pyright: ignore[reportPrivateUsage]
+        own: Callable[P, AsyncIterator[T]] = getattr(self.storage, method.__name__)
+        return self._iterate(own(*args, **kwargs))  # pyright: ignore[reportPrivateUsage]
 
     return iterate
 

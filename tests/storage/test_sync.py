@@ -83,6 +83,25 @@ def test_saves_and_reads_block_and_return_what_the_store_returns(storage):
     assert storage.purge(timedelta(0)) == 1
 
 
+class Shouting(InMemoryChatStorage):
+    """Overrides what it is not meant to, as users' stores do."""
+
+    async def fetch_chat(self, *args, **kwargs):
+        return [said("!") for _ in await super().fetch_chat(*args, **kwargs)]
+
+    async def iter_log(self, *args, **kwargs):
+        async for _ in super().iter_log(*args, **kwargs):
+            yield said("!")
+
+
+def test_what_a_store_overrides_is_called():
+    """And not the method of the base class, which the twin was made from."""
+    with SyncChatStorage(Shouting()) as sync:
+        sync.save_chat_message(*CHAT, said("hi"))
+        assert [m.content for m in sync.fetch_chat(*CHAT)] == ["!"]
+        assert [m.content for m in sync.iter_log(*CHAT)] == ["!"]
+
+
 def test_an_iteration_longer_than_a_batch_yields_everything_in_order(storage):
     """Items are taken in batches, none twice and none left out."""
     storage.save_chat_messages(*CHAT, [said(str(index)) for index in range(450)])
