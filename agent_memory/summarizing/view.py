@@ -46,7 +46,8 @@ class ChatView:
         summary: the live summary.
         has_pins: whether the tail holds a message that no summarizer may be given.
         tokens: of summary and tail, leading system messages excluded; 0 without `count`. What a
-            provider reported is believed for what it covered; the rest is estimated.
+            provider reported is believed for what it covered; the rest is estimated. What is
+            reported after a splice is about an earlier view, until this one has been shown.
 
     Args:
         floor: the chat's floor.
@@ -65,6 +66,7 @@ class ChatView:
         "_present",
         "_shown",
         "_tail",
+        "_was_shown",
         "_windows",
         "covered",
         "covered_through",
@@ -90,6 +92,7 @@ class ChatView:
         self.tokens = 0
         self._estimate = 0
         self._fixed: int | None = None
+        self._was_shown = True
         self.floor = floor
         self.last = floor
         self.last_id: str | None = None
@@ -192,7 +195,7 @@ class ChatView:
                 return False
             self.last, self.last_id = position, entry.id
             if isinstance(entry, ConversationMessage):
-                self._add(entry)
+                self._add(entry, believe=self._was_shown)
         return True
 
     def _take(self, entries: Sequence[Entry], *, believe: bool = True) -> None:
@@ -293,6 +296,7 @@ class ChatView:
         self.summary = compaction.summary
         self.record_id = record_id
         del self._tail[:cut]
+        self._was_shown = False
         self._rebuild()
 
     def covered_by(self, compaction: Compaction) -> Covered | None:
@@ -326,6 +330,7 @@ class ChatView:
 
     def known_window(self, limit: int | None) -> list[ConversationMessage] | None:
         """Return what :meth:`newest` returns where that costs no work; else None."""
+        self._was_shown = True
         limit = self._capped(limit)
         if limit == len(self._shown) and self._present is None:
             return self._shown.copy()

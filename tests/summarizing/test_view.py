@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_memory import LogSlice, Note, SummaryRecord
+from agent_memory import ConversationMessage, LogSlice, Note, SummaryRecord, Usage
 from agent_memory.records import Covered
 from agent_memory.summarizing.view import ChatView
 from rig import (
@@ -34,6 +34,27 @@ def shortened(messages, keep=2, **options):
     """A view of these messages, compacted so that it keeps the newest."""
     view = view_of(messages, **options)
     return spliced(view, [summary(), *view.snapshot().history[-keep:]])
+
+
+def reply(number, prompt):
+    """An assistant's message whose request had so many tokens; it is the one at this position."""
+    used = Usage(prompt, 100)
+    message = ConversationMessage("assistant", "answer", id=f"m{number}", usage=used)
+    return placed([message], after=number - 1)
+
+
+def test_a_report_on_a_view_that_was_spliced_since_is_not_believed():
+    """Its prompt says nothing of the view now; the next one's, which was shown this view, does."""
+    view = view_of(dialogue(8), count=lambda _message: 100)
+    view.append(reply(9, 800))
+    assert view.tokens == 900
+    spliced(view, [summary(), *view.snapshot().history[-2:]])
+    assert view.tokens == 300
+    view.append(reply(10, 900))
+    assert view.tokens == 400
+    view.newest(None)
+    view.append(reply(11, 450))
+    assert view.tokens == 550
 
 
 # ------------------------------------------------------------------------- growing
