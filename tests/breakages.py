@@ -246,8 +246,7 @@ def run_pytest(
     here, paths = str(Path(__file__).parent), [str(copy), str(copy / "tests")]
     sys.path[:] = paths + [path for path in sys.path if path != here]
     sys.argv[:] = ["pytest", *arguments]
-    project = _modules_of(ROOT)
-    if project:
+    if project := _modules_of(ROOT):
         raise RuntimeError(f"of the project itself nothing may be preloaded: {project}")
     gc.freeze()  # pytest and some tests collect garbage: none of it is among what was preloaded
     code = pytest.main(arguments, plugins=[Plugin(request, command)])
@@ -274,9 +273,12 @@ def environment(copy: Path) -> dict[str, str]:
     With CI hypothesis tries the same examples every time; the tests named are quick ones. Nothing
     is compiled to a file: Python takes one of the same size and second for the right one.
     """
-    paths = os.pathsep.join((str(copy), str(copy / "tests")))
-    timeout = {"PYTEST_TIMEOUT": str(TEST_SECONDS), "PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PYTHONPATH": paths, "CI": "1", **timeout}
+    return {
+        "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests"))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_TIMEOUT": str(TEST_SECONDS),
+        "CI": "1",
+    }
 
 
 # ------------------------------------------------------------------------- one run of pytest
