@@ -107,8 +107,9 @@ async def test_closing_gives_up_after_the_drain_timeout_and_says_what_it_left(ca
     with caplog.at_level(logging.WARNING, "agent_memory"):
         await rig.storage.aclose()
     assert "1 of 1 compactions unfinished" in caplog.text
-    while rig.summarizer.running:  # noqa: ASYNC110  it ends within a few turns of the loop
+    for _ in range(100):  # it ends within a few turns of the loop
         await asyncio.sleep(0)
+    assert rig.summarizer.running == 0
 
 
 async def test_a_failure_behind_a_save_is_told_and_never_raised():
