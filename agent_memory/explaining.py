@@ -8,8 +8,9 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from agent_memory.keys import ChatKey
 from agent_memory.log import Entry, LogSlice, SummaryRecord, retracted_ids
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ConversationMessage
 
 __all__ = ["ExplainedMessage", "Explanation", "Standing"]
 

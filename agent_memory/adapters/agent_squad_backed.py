@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 import attrs
 
 from agent_memory.errors import InvalidRequestError, StorageError, StorageUnavailableError
-from agent_memory.keys import check_id
+from agent_memory.keys import ChatKey, check_id
 from agent_memory.log import ChatInfo, Entry, LogSlice, Note
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.messages import ConversationMessage
 from agent_memory.providers.part import as_dict, as_list, as_text
 from agent_memory.storage._engine.append_plan import conflict
 from agent_memory.storage._engine.event_loops import SharedSemaphore

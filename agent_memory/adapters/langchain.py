@@ -16,7 +16,8 @@ from typing import Final
 
 from agent_memory.adapters.langchain_messages import Default, from_langchain, to_langchain
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.keys import ChatKey
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.in_memory import InMemoryChatStorage
 from agent_memory.storage.sync import SyncChatStorage

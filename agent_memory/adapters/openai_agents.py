@@ -15,7 +15,8 @@ import attrs
 
 from agent_memory.content import thaw
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.messages import ChatKey, ConversationMessage
+from agent_memory.keys import ChatKey
+from agent_memory.messages import ConversationMessage
 from agent_memory.providers import from_openai_responses, to_openai_responses
 from agent_memory.providers.conversion import dump, to_plain
 from agent_memory.providers.openai_responses import FORMAT

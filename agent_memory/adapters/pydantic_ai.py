@@ -26,7 +26,8 @@ from agent_memory.adapters.pydantic_ai_messages import (
     system_id,
 )
 from agent_memory.errors import InvalidRequestError, MissingDependencyError
-from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
+from agent_memory.keys import ChatKey
+from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.storage.base import ChatStorage
 
 try:

@@ -8,8 +8,8 @@ from typing import Generic, TypeAlias, TypeVar
 import attrs
 
 from agent_memory.errors import StorageConflictError
+from agent_memory.keys import ChatKey
 from agent_memory.log import Entry, LogSlice, same_payload
-from agent_memory.messages import ChatKey
 
 E = TypeVar("E")
 

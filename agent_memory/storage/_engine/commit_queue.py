@@ -17,8 +17,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 import attrs
 
 from agent_memory.errors import StorageClosedError
+from agent_memory.keys import ChatKey
 from agent_memory.log import Entry, LogSlice
-from agent_memory.messages import ChatKey
 from agent_memory.storage._engine.append_plan import PendingSave
 from agent_memory.storage._engine.handoff import Handoff, answer_all, error_for_waiter
 

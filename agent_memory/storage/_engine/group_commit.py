@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
 from agent_memory.errors import StorageUnavailableError
-from agent_memory.messages import ChatKey
+from agent_memory.keys import ChatKey
 from agent_memory.storage._engine.append_plan import Outcome, PendingSave
 from agent_memory.storage._engine.commit_queue import (
     Batch,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from agent_memory.errors import StorageError, StorageUnavailableError
-from agent_memory.messages import ChatKey
+from agent_memory.keys import ChatKey
 from agent_memory.storage._engine.event_loops import PerLoop
 
 T = TypeVar("T")
