@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent_memory.adapters.langchain_messages import Default, from_langchain, to_langchain
-from agent_memory.errors import InvalidRequestError, MissingDependencyError
+from agent_memory.errors import MissingDependencyError
 from agent_memory.keys import ChatKey
 from agent_memory.messages import ConversationMessage
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.in_memory import InMemoryChatStorage
 from agent_memory.storage.sync import SyncChatStorage
+from agent_memory.storage.wrapper import checked_storage
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -79,13 +80,9 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
         default: Default | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(storage, ChatStorage):
-            raise InvalidRequestError(
-                f"storage must be a ChatStorage, not {type(storage).__name__}"
-            )
         self._key = ChatKey(user_id, session_id, agent_id)
         self._ids = (user_id, session_id, agent_id)
-        self._storage = storage
+        self._storage = checked_storage(storage)
         self._limit = max_history_size
         self._erases = erase_on_clear
         self._default = default

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 
@@ -22,6 +22,7 @@ from agent_memory.providers.conversion import dump, to_plain
 from agent_memory.providers.openai_responses import FORMAT
 from agent_memory.providers.part import as_dict
 from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.wrapper import checked_storage
 
 try:
     # Taken at run time, so that type checkers need not have the SDK.
@@ -69,13 +70,8 @@ class AgentMemorySession:
         session_settings: Any = None,
         erase_on_clear: bool = False,
     ) -> None:
-        given = cast("object", storage)
-        if not isinstance(given, ChatStorage):
-            raise InvalidRequestError(
-                f"storage must be an agent_memory ChatStorage, not {type(given).__name__}"
-            )
         self._key = ChatKey(user_id, session_id, agent_id)
-        self._storage = storage
+        self._storage = checked_storage(storage)
         self._erase_on_clear = erase_on_clear
         self.session_id = session_id
         self.session_settings: Any = _settings(session_settings)

@@ -29,6 +29,7 @@ from agent_memory.errors import InvalidRequestError, MissingDependencyError
 from agent_memory.keys import ChatKey
 from agent_memory.messages import ConversationMessage, ParticipantRole
 from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.wrapper import checked_storage
 
 try:
     from pydantic_ai import ModelMessagesTypeAdapter, RunContext
@@ -136,13 +137,9 @@ class AgentMemoryHistory:
         agent_id: str = "assistant",
         max_history_size: int | None = None,
     ) -> None:
-        if not isinstance(storage, ChatStorage):
-            raise InvalidRequestError(
-                f"storage must be a ChatStorage, not {type(storage).__name__}"
-            )
         self._key = ChatKey(user_id, session_id, agent_id)
         self._ids = (user_id, session_id, agent_id)
-        self._storage = storage
+        self._storage = checked_storage(storage)
         self._limit = max_history_size
 
     async def messages(self) -> list[ModelMessage]:

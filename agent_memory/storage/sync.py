@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.storage._engine.background_loop import BackgroundLoop
 from agent_memory.storage.base import ChatStorage
+from agent_memory.storage.wrapper import checked_storage
 
 _log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -82,11 +83,7 @@ class SyncChatStorage:
     """
 
     def __init__(self, storage: ChatStorage) -> None:
-        if not isinstance(storage, ChatStorage):
-            raise InvalidRequestError(
-                f"storage must be a ChatStorage, not {type(storage).__name__}"
-            )
-        self._storage = storage
+        self._storage = checked_storage(storage)
         self._lock = threading.Lock()
         self._thread: BackgroundLoop | None = None
         self._process = 0

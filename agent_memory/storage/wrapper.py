@@ -13,6 +13,17 @@ from agent_memory.storage.base import ChatStorage, Scope
 from agent_memory.storage.summaries import SummaryStore
 
 
+def checked_storage(given: object) -> ChatStorage:
+    """Return a store that was passed as an argument.
+
+    Raises:
+        InvalidRequestError: it is not a ``ChatStorage``.
+    """
+    if not isinstance(given, ChatStorage):
+        raise InvalidRequestError(f"storage must be a ChatStorage, {_advice(given)}")
+    return given
+
+
 class WrapperChatStorage(ChatStorage):
     """Forwards every hook to an inner store; a wrapper overrides only what it changes.
 
@@ -28,9 +39,7 @@ class WrapperChatStorage(ChatStorage):
     """
 
     def __init__(self, storage: ChatStorage, *, close_inner: bool = True) -> None:
-        if not isinstance(storage, ChatStorage):
-            raise InvalidRequestError(f"storage must be a ChatStorage, {_advice(storage)}")
-        self._inner = storage
+        self._inner = checked_storage(storage)
         self._close_inner = close_inner
 
     def __repr__(self) -> str:
