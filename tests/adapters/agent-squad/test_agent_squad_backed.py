@@ -21,7 +21,7 @@ from agent_memory import (
     SummarizingChatStorage,
 )
 from agent_memory.adapters import AgentSquadChatStorage, from_agent_squad
-from agent_memory.testing import ScriptedSummarizer
+from agent_memory.testing import Gate, ScriptedSummarizer
 from rig import IDS, dialogue
 
 
@@ -100,6 +100,35 @@ async def test_saves_at_once_take_turns():
     stored = [message for (message,) in await asyncio.gather(*saves)]
     assert sorted(message.position for message in stored) == list(range(1, 41))
     assert {m.id for m in await storage.fetch_chat(*IDS)} == {m.id for m in batch}
+
+
+class HeldOnce(TheirInMemory):
+    """Its first answer waits at a gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.has_held = Gate(), False
+
+    async def fetch_chat(self, *arguments):
+        if not self.has_held:
+            self.has_held = True
+            await self.gate.passed()
+        return await super().fetch_chat(*arguments)
+
+
+def test_a_save_whose_loop_stopped_keeps_no_other_waiting():
+    """Nobody waits for a loop that does not run; when it runs again, its save is stored too."""
+    theirs = HeldOnce()
+    storage = from_agent_squad(theirs)
+    one, two = blocks("one", "two")
+    stopped = asyncio.new_event_loop()
+    saving = stopped.create_task(storage.save_chat_message(*IDS, one))
+    stopped.run_until_complete(theirs.gate.reached())
+    asyncio.run(storage.save_chat_message(*IDS, two))
+    theirs.gate.open()
+    stopped.run_until_complete(saving)
+    stopped.close()
+    assert asyncio.run(storage.fetch_chat(*IDS)) == [two, one]
 
 
 async def test_a_session_s_chats_are_found(theirs):
