@@ -195,6 +195,13 @@ class Plugin:
         self._request = request
         self._command = command
 
+    def pytest_sessionstart(self) -> None:
+        """Let hypothesis find an example that fails; making it short may take minutes."""
+        if hypothesis := sys.modules.get("hypothesis"):
+            phases = set(hypothesis.Phase) - {hypothesis.Phase.shrink, hypothesis.Phase.explain}
+            hypothesis.settings.register_profile("breakages", phases=phases)
+            hypothesis.settings.load_profile("breakages")
+
     def pytest_collection_modifyitems(self, config, items) -> None:
         chosen = {}
         for text in self._request.selections:

@@ -100,8 +100,8 @@ SURVIVORS = [
 ]
 HANGING = "__import__('threading').Event().wait()"
 HANGS = [
-    entry("hangs", "sum(numbers)", HANGING) + "seconds = 2\n",
-    entry("is given up", "sum(numbers)", HANGING, "::test_total --timeout 1"),
+    entry("hangs", "sum(numbers)", HANGING) + "seconds = 1\n",
+    entry("is given up", "sum(numbers)", HANGING, "::test_total --timeout 0.2"),
 ]
 STALE = {
     "the old text occurs 0 times in sums.py": ("- 0", "- 1"),
@@ -148,7 +148,7 @@ class TestTheCommand:
     def test_tests_that_hang_have_not_noticed(self, ran):
         """Unless the limit that ends one is its own."""
         _, output = ran
-        told = "the tests hang, and none fails before the 2 s for an entry are over"
+        told = "the tests hang, and none fails before the 1 s for an entry are over"
         assert f"SURVIVED sums: hangs ({told})" in output
         assert "caught sums: is given up (tests/test_sums.py::test_total, by its time" in output
 
