@@ -81,6 +81,10 @@ class Threads:
 
     async def aclose(self):
         await asyncio.wait_for(result_of(self.group.close()), 20)
+        # What killed a thread is reported as it ends: by then no other test may have begun.
+        for thread in threading.enumerate():
+            if thread.name == "test-commit":
+                await asyncio.to_thread(thread.join, 20)
 
 
 class Loop:
