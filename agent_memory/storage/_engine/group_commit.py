@@ -71,8 +71,8 @@ class ThreadGroupCommit(CommitQueue[E]):
         self._idle = idle
         self._finish = finish
         self._workers = self._blocked = 0
-        # One item for each lane that is made ready. A SimpleQueue wakes a thread in about a third
-        # of the time that a Condition takes.
+        # At least one item for each lane that is ready; who gets one too many finds nothing to do.
+        # A SimpleQueue wakes a thread in about a third of the time that a Condition takes.
         self._alarm: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     async def call(self, function: Callable[[], T], key: ChatKey | None = None) -> T:
@@ -194,6 +194,7 @@ class ThreadGroupCommit(CommitQueue[E]):
                 return False
             self._workers -= 1
             if killed and self._ready:
+                self._alarm.put(None)  # it may have got an item whose lane it did not take
                 self._replace_worker()
             is_last = self._is_closed and self.is_idle and self._workers == 0
         try:

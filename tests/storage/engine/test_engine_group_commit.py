@@ -569,6 +569,26 @@ def test_a_killed_thread_is_replaced(backend):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_a_thread_was_woken_for_is_done_when_it_was_killed_before_it_took_it(
+    backend, monkeypatch
+):
+    """The one that takes its place is woken for it too."""
+    group = ThreadGroupCommit(backend.commit, name="test-commit", by="store")
+    real, killed = group._take, []
+
+    def killed_once():
+        if not killed:
+            killed.append(threading.current_thread())
+            raise SystemExit
+        return real()
+
+    monkeypatch.setattr(group, "_take", killed_once)
+    assert group.post(lambda: 7).result(20) == 7
+    assert killed
+    end(group)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_killed_thread_that_cannot_be_replaced_leaves_nobody_waiting(backend, monkeypatch):
     """They are told that nothing was done."""
     group = ThreadGroupCommit(backend.commit, name="test-commit", by="store")
