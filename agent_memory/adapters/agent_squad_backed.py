@@ -218,5 +218,5 @@ def _plain(value: Any) -> Any:
 
 def _derived_id(key: ChatKey, position: int, plain: Any) -> str:
     role = getattr(plain.role, "value", plain.role)
-    told = repr((attrs.astuple(key), position, role, plain.content))
-    return "squad-" + hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    hashed = repr((attrs.astuple(key), position, role, plain.content))
+    return "squad-" + hashlib.sha256(hashed.encode("utf-8", "surrogatepass")).hexdigest()[:32]

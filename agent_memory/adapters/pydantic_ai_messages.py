@@ -50,10 +50,10 @@ def identity_of(dump: Mapping[str, Any]) -> str:
         return marked
     held = [_slim(part) for part in dump["parts"]]
     said = [part for part in held if not _is_secondary(part)] or held
-    told = [dump["kind"], dump.get("run_id"), dump.get("timestamp"), said]
+    hashed = [dump["kind"], dump.get("run_id"), dump.get("timestamp"), said]
     if dump["kind"] == "request":
-        told[2] = None  # it is the time of sending; the parts have times of their own
-    text = json.dumps(told, sort_keys=True)
+        hashed[2] = None  # it is the time of sending; the parts have times of their own
+    text = json.dumps(hashed, sort_keys=True)
     return f"pydantic-ai-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
@@ -255,8 +255,8 @@ def _request(
     if part.kind == "result" and part.id is not None:
         name = part.name or names.get(part.id, "unknown")
         outcome = "failed" if part.is_error else "success"
-        told = {"tool_name": name, "content": part.text, "outcome": outcome}
-        return {"part_kind": "tool-return", "tool_call_id": part.id, **told, **stamp}
+        fields = {"tool_name": name, "content": part.text, "outcome": outcome}
+        return {"part_kind": "tool-return", "tool_call_id": part.id, **fields, **stamp}
     media = media_in(part)
     if media is None:
         return None

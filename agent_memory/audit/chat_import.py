@@ -308,14 +308,14 @@ class Importer:
         return queue
 
     async def _fill(self, key: ChatKey, queue: Queue[Chunk | None]) -> None:
-        landing = ChatImport(self._target, key, self.moved, self._bad)
+        chat_import = ChatImport(self._target, key, self.moved, self._bad)
         try:
             while (chunk := await queue.get()) is not None:
-                await landing.add(chunk)
+                await chat_import.add(chunk)
                 self._on_progress(len(chunk.entries), chunk.done)
             self.moved.chats += 1
         finally:
-            await landing.close()
+            await chat_import.close()
             self._free.release()
 
     def _bad(self, bad: Finding) -> None:

@@ -220,8 +220,8 @@ def _result(form: Format, result: Part, extra: Mapping[str, Any]) -> list[Messag
     inner = [part for part in result.inner if part.kind == "media"]
     media = [block for part in inner if (block := form.block_for(part, ParticipantRole.USER))]
     if media:
-        told = _write_text(f"(From the result of tool call {result.id}:)", ParticipantRole.USER)
-        drafts.append(MessageDraft(ParticipantRole.USER, [told, *media], after_results=True))
+        heading = _write_text(f"(From the result of tool call {result.id}:)", ParticipantRole.USER)
+        drafts.append(MessageDraft(ParticipantRole.USER, [heading, *media], after_results=True))
     return drafts
 
 

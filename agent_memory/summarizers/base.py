@@ -66,8 +66,8 @@ def summary_message(
         run_id: the run the summary belongs to; a run of its own at best.
         covers: which messages it was made from, where that is known.
     """
-    told = [note, "" if covers is None else str(covers), _STANDING]
-    title = f"{SUMMARY_TITLE} ({'; '.join(filter(None, told))}):"
+    remarks = [note, "" if covers is None else str(covers), _STANDING]
+    title = f"{SUMMARY_TITLE} ({'; '.join(filter(None, remarks))}):"
     return text_message(
         role,
         f"{title}\n\n{body.strip()}",

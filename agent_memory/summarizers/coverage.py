@@ -74,10 +74,10 @@ def coverage_of(
         return None
     counts = [coverage.messages for coverage in known if coverage.messages is not None]
     starts = [coverage.first for coverage in known if coverage.first is not None]
-    told = len(counts) == len(starts) == len(earlier)
+    is_complete = len(counts) == len(starts) == len(earlier)
     return Coverage(
-        sum(counts) + len(new) if told else None,
-        min([*starts, *times]) if told else None,
+        sum(counts) + len(new) if is_complete else None,
+        min([*starts, *times]) if is_complete else None,
         max(ends),
         max((message.position or 0 for message in new), default=through),
     )
@@ -85,14 +85,14 @@ def coverage_of(
 
 def _read(summary: ConversationMessage) -> Coverage | None:
     """Return what a summary says of itself; None where it says nothing, as before release 0.2."""
-    told: Any = summary.metadata.get(_KEY)
+    stored: Any = summary.metadata.get(_KEY)
     try:
-        first = told["first"]
+        first = stored["first"]
         return Coverage(
-            told["messages"],
+            stored["messages"],
             None if first is None else datetime.fromisoformat(first),
-            datetime.fromisoformat(told["last"]),
-            int(told["through"]),
+            datetime.fromisoformat(stored["last"]),
+            int(stored["through"]),
         )
     except (TypeError, KeyError, ValueError):
         return None

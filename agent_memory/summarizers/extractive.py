@@ -189,13 +189,13 @@ def _of_part(part: Part, role: ParticipantRole) -> Iterator[Sentence]:
             asked = text.endswith(("?", "？", "؟"))  # noqa: RUF001  full-width on purpose
             yield Sentence(role.value, text, weight * (_QUESTION if asked else 1.0))
     elif part.kind == "call":
-        told = clip(_without_marks(part.arguments), _MAX_CALL)
-        yield Sentence(role.value, f"called {part.name or 'a tool'}: {told}", _CALL)
+        arguments = clip(_without_marks(part.arguments), _MAX_CALL)
+        yield Sentence(role.value, f"called {part.name or 'a tool'}: {arguments}", _CALL)
     elif part.kind == "result":
-        told = clip(_without_marks(part.text), _MAX_RESULT)
-        if told:
+        text = clip(_without_marks(part.text), _MAX_RESULT)
+        if text:
             weight = _ERROR if part.is_error else _RESULT
-            yield Sentence("tool error" if part.is_error else "tool", told, weight)
+            yield Sentence("tool error" if part.is_error else "tool", text, weight)
 
 
 def _ends(text: str) -> str:

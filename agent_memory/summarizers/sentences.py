@@ -140,15 +140,15 @@ def choose(sentences: Sequence[Sentence], max_sentences: int, max_chars: int) ->
     ]
     heap = [(-score, at) for at, score in enumerate(scores) if score > 0]
     heap = heapq.nsmallest(_CANDIDATES * max_sentences, heap)
-    told: Counter[str] = Counter()
+    chosen_terms: Counter[str] = Counter()
     chosen: list[int] = []
     while heap and max_sentences:
         _, at = heapq.heappop(heap)
-        score = scores[at] * _news(terms[at], told, worth)
+        score = scores[at] * _news(terms[at], chosen_terms, worth)
         if heap and score < -heap[0][0]:  # what was picked since makes another one better
             heapq.heappush(heap, (-score, at))
             continue
-        told.update(terms[at])
+        chosen_terms.update(terms[at])
         max_sentences -= 1
         length = len(str(sentences[at])) + 1
         if length <= max_chars:
@@ -159,14 +159,14 @@ def choose(sentences: Sequence[Sentence], max_sentences: int, max_chars: int) ->
 
 def _score(sentence: Sentence, terms: frozenset[str], worth: dict[str, float]) -> float:
     # The square root lies between the sum, which favours long sentences, and the mean.
-    told = sum(worth[term] for term in terms) / math.sqrt(len(terms) + 2)
+    information = sum(worth[term] for term in terms) / math.sqrt(len(terms) + 2)
     facts = 1.0
     for pattern in (_NUMBER, _ID, _DECISION):
         facts += 0.5 * (pattern.search(sentence.text) is not None)
-    return told * facts * sentence.weight * (0.5 if len(terms) < _FEW_TERMS else 1.0)
+    return information * facts * sentence.weight * (0.5 if len(terms) < _FEW_TERMS else 1.0)
 
 
-def _news(terms: frozenset[str], told: Counter[str], worth: dict[str, float]) -> float:
+def _news(terms: frozenset[str], chosen_terms: Counter[str], worth: dict[str, float]) -> float:
     """How much of a sentence is new, from 0 to 1."""
-    fresh = sum(worth[term] * _REPEATED ** told[term] for term in terms)
+    fresh = sum(worth[term] * _REPEATED ** chosen_terms[term] for term in terms)
     return fresh / (sum(worth[term] for term in terms) or 1.0)

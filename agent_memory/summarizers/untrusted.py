@@ -90,16 +90,16 @@ def _replaced(found: re.Match[str]) -> str:
         return block
     lines = _lines_of(block)
     shown: list[str] = []
-    at = told = 0
+    at = copied_to = 0
     while at < len(lines):
         start, after = lines[at][0], _as_long(lines, at)
         if _are_encoded(block, lines[at:after]):
             after += _ends_with(block, lines, after)
             stop = lines[after - 1][1]
-            shown += [block[told:start], f"[{stop - start} characters of encoded data]"]
-            told = stop
+            shown += [block[copied_to:start], f"[{stop - start} characters of encoded data]"]
+            copied_to = stop
         at = after
-    return "".join([*shown, block[told:]])
+    return "".join([*shown, block[copied_to:]])
 
 
 def _lines_of(block: str) -> _Lines:
