@@ -33,7 +33,7 @@ def fit_to_tokens(
         counter: by default a :class:`~agent_memory.tokens.HeuristicTokenCounter`.
 
     Raises:
-        InvalidRequestError: what is always in needs more than `max_tokens`, or that is no int.
+        InvalidRequestError: what is always in needs more than `max_tokens`, or that is not an int.
     """
     checked_count(max_tokens, "max_tokens", at_least=None)
     count, head = guarded(counter).count, leading_system(messages)

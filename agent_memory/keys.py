@@ -36,7 +36,7 @@ def check_id(value: object, name: str) -> str:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError:
         raise InvalidRequestError(
-            f"{name} {value!r} must not contain lone surrogates (it is no valid Unicode text)"
+            f"{name} {value!r} must not contain lone surrogates (it is not valid Unicode text)"
         ) from None
     if size > MAX_ID_BYTES:
         raise InvalidRequestError(
@@ -68,7 +68,7 @@ _AT_ONCE: Final = 256
 
 
 def _chance() -> bytes:
-    """Return random bytes of the system's, which nobody else gets."""
+    """Return random bytes from the system, never the same ones twice."""
     try:
         return _chances.pop()
     except IndexError:

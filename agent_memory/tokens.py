@@ -258,7 +258,7 @@ class GuardedTokenCounter(_PerMessage):
         else:
             if type(counted) is int and counted >= 0:
                 return counted
-            self._warn(f"returned {counted!r}, which is no int of at least 0")
+            self._warn(f"returned {counted!r}, which is not an int of at least 0")
         return self._stand_in.count(message)
 
     def _warn(self, what: str) -> None:

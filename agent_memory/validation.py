@@ -12,7 +12,7 @@ from agent_memory.base_errors import InvalidRequestError
 
 
 def checked_count(value: object, name: str, at_least: int | None = 0) -> int:
-    """Return a whole number; ``True`` and ``1.0`` are none.
+    """Return an argument that is a whole number; ``True`` and ``1.0`` are not.
 
     Args:
         value: the argument.

@@ -51,7 +51,7 @@ def to_agent_memory(message: Any, **fields: Any) -> ConversationMessage:
         fields: further arguments of our message, such as ``id`` or ``metadata``.
 
     Raises:
-        InvalidRequestError: it is no message of theirs, or holds what a message cannot.
+        InvalidRequestError: it is not a message of theirs, or holds what a message cannot.
     """
     if not isinstance(message, _TheirMessage):
         raise InvalidRequestError(
@@ -173,7 +173,7 @@ class AgentSquadChatStorage(_TheirStorage):  # type: ignore[misc,valid-type]  # 
             Each such removal makes summaries of the chat void.
 
     Raises:
-        InvalidRequestError: `storage` is none of ours.
+        InvalidRequestError: `storage` is not one of ours.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class AgentSquadChatStorage(_TheirStorage):  # type: ignore[misc,valid-type]  # 
         """Save a message; return whether it was, which `drop_repeated_roles` may prevent.
 
         Raises:
-            InvalidRequestError: something is no id, message or number.
+            InvalidRequestError: an argument is not a valid id, message or number.
             StorageError: it could not be stored.
         """
         message = _bounded(new_message, max_history_size)
@@ -252,7 +252,7 @@ class AgentSquadChatStorage(_TheirStorage):  # type: ignore[misc,valid-type]  # 
 
         Args:
             user_id, session_id, agent_id: which chat.
-            max_history_size: at most so many messages; None for the number that came with the
+            max_history_size: at most this many messages; None for the number that came with the
                 newest save, if one did.
         """
         limit = max_history_size
@@ -286,7 +286,7 @@ def from_agent_squad(storage: Any, *, agents: Iterable[str] = ()) -> ChatStorage
         agents: ids of agents, to find their chats by: theirs cannot list chats.
 
     Raises:
-        InvalidRequestError: `storage` is none of theirs.
+        InvalidRequestError: `storage` is not one of theirs.
     """
     if isinstance(storage, AgentSquadChatStorage):
         return storage.inner

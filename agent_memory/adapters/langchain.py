@@ -57,7 +57,7 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
     Args:
         storage: any store; it is never closed from here.
         user_id, session_id, agent_id: which chat.
-        max_history_size: at most so many messages are shown, the newest; None for all of the view.
+        max_history_size: at most this many of the newest messages are shown; None for all.
         erase_on_clear: what ``clear`` does. False: the messages stay in the log, and a note hides
             them from every view; the audit sees both. True: they are deleted for good.
         default: see :func:`from_langchain`.
@@ -65,7 +65,7 @@ class AgentMemoryChatMessageHistory(BaseChatMessageHistory):
     Every method raises what the store's own raise (:class:`~agent_memory.ChatStorage`).
 
     Raises:
-        InvalidRequestError: an id is none, or `storage` is no store.
+        InvalidRequestError: an id is invalid, or `storage` is not a store.
     """
 
     def __init__(

@@ -89,12 +89,12 @@ def from_langchain(
 
     Args:
         messages: LangChain's messages of any kind but ``RemoveMessage``.
-        default: makes plain data of objects that are none, such as an artifact; what it returns
-            is what comes back. By default pydantic objects become dicts, tuples lists, and
+        default: turns other objects, such as an artifact, into plain data, which is what
+            comes back. By default pydantic objects become dicts, tuples lists, and
             anything else is refused.
 
     Raises:
-        InvalidRequestError: something is no message, or holds what cannot be stored.
+        InvalidRequestError: an item is not a message, or holds what cannot be stored.
     """
     return [_loaded(index, message, default) for index, message in enumerate(messages)]
 

@@ -56,7 +56,7 @@ class AgentMemorySession:
         session_settings: as given, or the SDK's defaults.
 
     Raises:
-        InvalidRequestError: an argument is none of what is said above.
+        InvalidRequestError: an argument is invalid.
         TypeError: a dict of settings has a name that the SDK does not know.
     """
 
@@ -93,12 +93,12 @@ class AgentMemorySession:
         """Return what the model should see, oldest first, as items that may be edited.
 
         Args:
-            limit: at most so many of the newest items (with a summarizing storage an exchange of
+            limit: at most this many of the newest items (with a summarizing storage an exchange of
                 calls and results is never cut in two, and may exceed it); None for the limit of
                 `session_settings`, or all.
 
         Raises:
-            InvalidRequestError: `limit` is negative or no int.
+            InvalidRequestError: `limit` is negative or not an int.
         """
         if limit is None:
             limit = self.session_settings.limit
@@ -112,7 +112,7 @@ class AgentMemorySession:
                 and role, such as an ``EncryptedSession`` makes, is kept as it is.
 
         Raises:
-            InvalidRequestError: something is no item; nothing is stored.
+            InvalidRequestError: an item is not valid; nothing is stored.
             StorageError: they could not be stored.
         """
         await self._storage.save_chat_messages(*self._ids, [_message(item) for item in items])
@@ -120,7 +120,7 @@ class AgentMemorySession:
     async def pop_item(self) -> dict[str, Any] | None:
         """Retract the newest item and return it; None when there is none.
 
-        With a summarizing storage that is the newest of the raw log: a summary is no item.
+        With a summarizing storage that is the newest of the raw log: a summary is not an item.
         """
         message = await self._storage.retract_newest(*self._ids)
         return None if message is None else _items([message])[0]

@@ -60,7 +60,7 @@ def from_pydantic_ai(messages: Iterable[ModelMessage]) -> list[ConversationMessa
     Ids follow from what a message says, in which run, and when: converted again, it has the same.
 
     Raises:
-        InvalidRequestError: something is no message, or cannot be dumped.
+        InvalidRequestError: an item is not a message, or cannot be dumped.
     """
     dumps = _dump(list(messages))
     named = zip(dumps, _names(dumps), strict=True)
@@ -120,12 +120,12 @@ class AgentMemoryHistory:
     Args:
         storage: any store; it is never closed from here.
         user_id, session_id, agent_id: which chat.
-        max_history_size: at most so many messages are shown, the newest; None for all of the view.
+        max_history_size: at most this many of the newest messages are shown; None for all.
 
     Every method raises what the store's own raise (:class:`~agent_memory.ChatStorage`).
 
     Raises:
-        InvalidRequestError: an id is none, or `storage` is no store.
+        InvalidRequestError: an id is invalid, or `storage` is not a store.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ class ExportWriter:
     counts: ExportCounts = attrs.field(factory=ExportCounts)
 
     def write(self, text: str, entries: int = 0, left_out: int = 0) -> None:
-        """Write text that stands for so many entries of a chat."""
+        """Write text that stands for this many entries of a chat."""
         self.out.write(text.encode())
         self.counts.entries += entries
         self.counts.left_out += left_out

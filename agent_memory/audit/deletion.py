@@ -62,7 +62,7 @@ async def delete(storage: ChatStorage, scope: Scope, *, dry_run: bool = False) -
 
 
 async def prune(storage: ChatStorage, older_than: timedelta, *, dry_run: bool = False) -> Removed:
-    """Delete the chats in which nothing was stored for so long, and return the counts.
+    """Delete the chats in which nothing was stored for a time, and return the counts.
 
     A chat that is written to after it was listed stays.
 

@@ -117,7 +117,7 @@ def resume_at(path: Path) -> jsonl.ResumePoint | None:
         try:
             header = parse(file.readline())
             if "export" not in header:
-                raise CorruptedRecordError("its first line is none of an export")
+                raise CorruptedRecordError("its first line is not the header of an export")
             if jsonl.selected_in(header):
                 raise CorruptedRecordError("it holds parts of chats; export them again")
             start, line = _last_line(file)

@@ -257,7 +257,7 @@ def _key_and_position(fields: dict[str, Any]) -> tuple[ChatKey, int]:
     user_id, session_id, agent_id = fields["chat"]
     position = fields["position"]
     if type(position) is not int or position < 0:
-        raise ValueError("its position is no whole number")
+        raise ValueError("its position is not a whole number")
     return chat_key(user_id, session_id, agent_id), position
 
 

@@ -118,7 +118,7 @@ def select(since: str | None, until: str | None, grep: str | None) -> Selection:
     try:
         (grep or "").encode()
     except UnicodeEncodeError:
-        raise InvalidRequestError(f"--grep is no text: {grep!r}") from None
+        raise InvalidRequestError(f"--grep is not valid Unicode text: {grep!r}") from None
     first = None if since is None else _moment(since, "since")
     last = None if until is None else _end_of(until)
     if first is not None and last is not None and last <= first:

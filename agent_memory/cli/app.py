@@ -98,7 +98,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "verify": (
         "care:verify_chats",
-        "Read everything and tell what is wrong and where; exit code 1 if anything is.",
+        "Read everything and report what is wrong and where; exit code 1 if anything is.",
     ),
     "export": (
         "transfer:export_chats",
@@ -122,7 +122,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "prune": (
         "care:prune_chats",
-        "Delete the chats in which nothing was stored for so long; it asks first.",
+        "Delete the chats in which nothing was stored for a time; it asks first.",
     ),
 }
 """What each command is called: its coroutine, and the first line of that one's docstring."""

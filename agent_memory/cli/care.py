@@ -54,7 +54,7 @@ async def verify_chats(
     ] = None,
     json: JsonLinesOption = False,
 ) -> None:
-    """Read everything and tell what is wrong and where; exit code 1 if anything is.
+    """Read everything and report what is wrong and where; exit code 1 if anything is.
 
     Checked are positions (no gaps), records (readable), batches (whole), tool calls and results
     (paired), and summaries (consistent with the messages). Nothing is changed.
@@ -236,7 +236,7 @@ async def prune_chats(
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete the chats in which nothing was stored for so long; it asks first.
+    """Delete the chats in which nothing was stored for a time; it asks first.
 
     The store's clock counts: an imported chat is as old as its import.
     """

@@ -56,10 +56,13 @@ async def list_chats(
     session: AnySession = None,
     store: StoreOption = None,
     limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most so many, the newest first.")
+        int, typer.Option(min=1, metavar="N", help="How many at most, the newest first.")
     ] = 50,
     every: Annotated[
-        bool, typer.Option("--all", help="All of them, in the order of their ids, as they come.")
+        bool,
+        typer.Option(
+            "--all", help="All of them, in the order of their ids, printed while they are read."
+        ),
     ] = False,
     only_brief: Annotated[
         bool, typer.Option("--brief", help="Do not read the chats: no title, no tokens.")
@@ -148,7 +151,7 @@ async def show_chat(
     agent: AnyAgent = None,
     store: StoreOption = None,
     last: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Only so many messages, the newest.")
+        int | None, typer.Option(min=0, metavar="N", help="Only the newest N messages.")
     ] = None,
     since: SinceOption = None,
     until: UntilOption = None,

@@ -44,14 +44,15 @@ SinceOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Only from then on: 2026-11-30, 2026-11-30T14:05:00, with +01:00 or in UTC.",
+        help="Only from this time on: 2026-11-30, 2026-11-30T14:05:00, with +01:00 or in UTC.",
     ),
 ]
 UntilOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only until then, that day or second included.")
+    str | None,
+    typer.Option(metavar="TIME", help="Only until this time, that day or second included."),
 ]
 DryRunOption: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")
+    bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
 ]
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -57,20 +57,20 @@ async def import_chats(
         typer.Option(
             "--from",
             help="jsonl (what export writes), messages (JSON or JSON Lines), claude-code, codex, "
-            "agent-squad, openai-agents or langchain (their tables). Found out by default.",
+            "agent-squad, openai-agents or langchain (their tables). Detected by default.",
         ),
     ] = None,
     user: Annotated[
-        str, typer.Option(help="Whose, where the source does not say.", callback=utf8)
+        str, typer.Option(help="The user, where the source does not say.", callback=utf8)
     ] = "imported",
     agent: Annotated[
-        str, typer.Option(help="With which agent, where the source does not say.", callback=utf8)
+        str, typer.Option(help="The agent, where the source does not say.", callback=utf8)
     ] = "agent",
     table: Annotated[
-        str | None, typer.Option(help="The table, where it has not its usual name.")
+        str | None, typer.Option(help="The table, if it does not have its usual name.")
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Pass over bad records, telling each.")
+        bool, typer.Option("--keep-going", help="Report bad records and skip them.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -166,7 +166,7 @@ async def export_chats(
     until: UntilOption = None,
     grep: GrepOption = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a file whose export was interrupted.")
+        bool, typer.Option("--resume", help="Continue the file of an interrupted export.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: JsonOption = False,
@@ -289,7 +289,7 @@ async def copy_chats(
         str | None, typer.Option(help="Only this user's chats.", callback=utf8)
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Pass over what cannot be read, telling each.")
+        bool, typer.Option("--keep-going", help="Report what cannot be read and skip it.")
     ] = False,
     json: JsonOption = False,
 ) -> None:

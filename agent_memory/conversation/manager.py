@@ -229,7 +229,7 @@ class ConversationManager:
             limit: the most threads to return; None for all.
 
         Raises:
-            InvalidRequestError: `limit` is negative or no int.
+            InvalidRequestError: `limit` is negative or not an int.
         """
         return await list_threads(self._storage, user_id, limit)
 

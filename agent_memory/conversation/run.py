@@ -123,7 +123,7 @@ class ConversationRun:
             measured: whether the last reported usage covers them already, as it does a reply.
 
         Raises:
-            InvalidRequestError: something is no message, carries another run's id, or was added
+            InvalidRequestError: an item is not a message, carries another run's id, or was added
                 before with another role, content or extra. Then none of them is added.
         """
         added: dict[str, ConversationMessage] = {}
@@ -181,7 +181,7 @@ class ConversationRun:
         one on a view that has been summarized since; its estimate then stays.
 
         Raises:
-            InvalidRequestError: it is no ``Usage``.
+            InvalidRequestError: it is not a ``Usage``.
         """
         self.record_auxiliary_usage(usage)
         run_id, version = _shown.get() or (None, None)
@@ -192,7 +192,7 @@ class ConversationRun:
         """Bill usage that leaves the context as it is, such as a classifier's.
 
         Raises:
-            InvalidRequestError: it is no ``Usage``.
+            InvalidRequestError: it is not a ``Usage``.
         """
         _check_usage(usage)
         self._usage += usage

@@ -37,7 +37,7 @@ _lock: Final = threading.Lock()
 
 
 class Lifecycle:
-    """What opens at its first use and is closed once."""
+    """Opens at its first use, closes once."""
 
     _has_threads: bool = False
     """Whether opening starts threads, or binds to some: they do not survive a fork."""

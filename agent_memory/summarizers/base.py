@@ -91,7 +91,7 @@ def summaries_in(history: Sequence[ConversationMessage]) -> frozenset[str]:
     """Return the ids of the messages of a history that are summaries, whoever made them.
 
     In a view they are the ones without a position before one that has one: all others come from
-    the log. What an application adds at the end, or never saved, is told by :func:`is_summary`.
+    the log. What an application adds at the end, or never saved, :func:`is_summary` tells.
     """
     newest = max((at for at, m in enumerate(history) if m.position is not None), default=-1)
     return frozenset(

@@ -25,8 +25,8 @@ class KeepBounds:
         tokens: estimated tokens of the history from each of these indexes on.
         length: messages of the history.
         total: estimated tokens of the history.
-        max_messages: how many messages the view may hold; None if that is no matter.
-        max_tokens: how many estimated tokens it may hold; None if that is no matter.
+        max_messages: how many messages the view may hold; None for no limit.
+        max_tokens: how many estimated tokens it may hold; None for no limit.
         keep_runs: how many of the newest runs to keep, where the summarizer has no wish of its
             own; None for no more than the least.
         run_id: the run in progress, which no result may name as summarized.

@@ -53,7 +53,7 @@ class Coverage:
 def coverage_of(
     messages: Sequence[ConversationMessage], summaries: Collection[str]
 ) -> Coverage | None:
-    """Return what a summary of messages covers; None if they are none.
+    """Return what a summary of messages covers; None if there is nothing to cover.
 
     Args:
         messages: what is summarized.

@@ -64,7 +64,7 @@ def summarized_run(messages: Messages, cut: int, open_run: str | None = None) ->
 
 
 def run_starts(messages: Messages) -> list[int]:
-    """Return where the runs of a history begin; leading system messages and summaries are none."""
+    """Return where the runs of a history begin, after its system messages and summaries."""
     head = leading_system(messages)
     while head < len(messages) and is_summary(messages[head]):
         head += 1

@@ -115,13 +115,16 @@ class ExtractiveSummarizer:
         *,
         bounds: KeepBounds | None = None,
     ) -> SummaryResult | None:
-        """Return a summary of all but the newest `keep_count` messages; None if that is none.
+        """Return a summary of all but the newest `keep_count` messages.
 
         Args:
             messages: the history, oldest first.
             context_tokens: ignored; the caller has decided that it is time.
             bounds: from a wrapper or manager, which keeps the chat's instructions itself;
                 `keep_count` holds all the same.
+
+        Returns:
+            The summary and what is kept; None if there is nothing new to summarize.
         """
         cut = safe_start(messages, max(len(messages) - self.keep_count, 0))
         old, recent = split_at(messages, cut, bounds)

@@ -46,7 +46,7 @@ _FEW_TERMS: Final = 4
 _NUMBER: Final = re.compile(r"\d")
 _ID: Final = re.compile(r"[A-Z]-?\d|\d[A-Z]|\d{3}")  # SK-48213, 3B, 412
 _CANDIDATES: Final = 12  # sentences that are looked at for each that is chosen
-_REPEATED: Final = 0.35  # what a term that is told already counts of what it counted before
+_REPEATED: Final = 0.35  # the share of its worth that a term keeps once it was chosen
 
 
 @attrs.frozen
@@ -121,7 +121,7 @@ def terms_of(sentence: str) -> list[str]:
 def choose(sentences: Sequence[Sentence], max_sentences: int, max_chars: int) -> list[Sentence]:
     """Return the most informative sentences, in the order given.
 
-    A greedy choice: the best first, and what it told counts less in all others, so that a
+    A greedy choice: the best first, and its terms count less in all others, so that a
     fact repeated ten times is chosen once. Linear in the length of the text.
 
     Args:

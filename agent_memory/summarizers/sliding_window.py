@@ -21,7 +21,7 @@ class SlidingWindowSummarizer:
         keep_count: how many of the newest runs to keep; less than 1 counts as 1.
 
     Raises:
-        InvalidRequestError: `keep_count` is no int.
+        InvalidRequestError: `keep_count` is not an int.
     """
 
     def __init__(self, keep_count: int = 1) -> None:

@@ -58,7 +58,7 @@ _LEAST: Final = 400
 _SHORTEST_LINE: Final = 40
 _SAMPLE: Final = 4_000
 _HASH_LENGTHS: Final = frozenset({32, 40, 56, 64, 96, 128})
-"""Lines of so many hexadecimal digits list checksums (MD5, SHA-1, SHA-2)."""
+"""Lines of this many hexadecimal digits list checksums (MD5, SHA-1, SHA-2)."""
 
 _CHARACTER: Final = "A-Za-z0-9+/_-"  # base64, base64url and hexadecimal
 # JSON may escape slashes, and escapes line breaks; a tool's text is often JSON within JSON.

@@ -219,8 +219,8 @@ class Snapshot:
         newest message is kept in any case, and so is an exchange that is still open.
 
         Raises:
-            InvalidSummaryError: the answer is no list of messages, empty, blank, holds a
-                message twice or raw messages out of order, or has calls of its own.
+            InvalidSummaryError: the answer is not a list of messages, empty, blank, holds
+                a message twice or raw messages out of order, or has calls of its own.
         """
         messages = checked_answer(answer)
         if not messages and not may_be_empty:

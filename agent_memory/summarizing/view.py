@@ -167,7 +167,7 @@ class ChatView:
 
     @property
     def size(self) -> int:
-        """How many messages the trigger counts at most: leading system messages are none.
+        """How many messages the trigger counts at most, leading system messages left out.
 
         Pinned exchanges are still counted here; :meth:`snapshot` is exact.
         """
@@ -181,8 +181,8 @@ class ChatView:
 
         Returns:
             Whether the view reaches up to them. False if positions before them are missing,
-            or one of them is a retraction, which makes the view void; then nothing from that
-            place on is added.
+            or one of them is a retraction, after which the view must be read again; then
+            nothing from that place on is added.
         """
         for entry in entries:
             position = entry.position or 0

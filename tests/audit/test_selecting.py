@@ -49,7 +49,7 @@ def test_times(since, until, taken):
         (("yesterday", None, None), "--since is a date"),
         ((None, "2026-13-01", None), "--until is a date"),
         (("2026-11-30", "2026-11-29", None), "is before --since"),
-        ((None, None, "\udc80"), "--grep is no text"),
+        ((None, None, "\udc80"), "--grep is not valid Unicode text"),
     ],
 )
 def test_what_cannot_be_meant(options, problem):

@@ -273,7 +273,7 @@ async def test_c103_what_is_no_file_is_refused_at_once(path, kind):
     else:
         path.symlink_to(target)
     storage = SqlChatStorage(f"sqlite:///{path}")
-    with pytest.raises(StorageUnavailableError, match=r"no regular file|a link to nothing"):
+    with pytest.raises(StorageUnavailableError, match=r"not a regular file|a link to nothing"):
         await asyncio.wait_for(storage.save_chat_message(*IDS, user("hello")), 30)
     await storage.aclose()
     assert not target.exists()

@@ -152,7 +152,7 @@ def _time(seconds: object) -> datetime:
     try:
         return _EPOCH + timedelta(seconds=seconds)
     except (OverflowError, ValueError):
-        raise InvalidRequestError(f"its create_time {seconds!r} is none") from None
+        raise InvalidRequestError(f"its create_time {seconds!r} is not a time") from None
 
 
 def _is_pointer(part: object) -> bool:

@@ -69,7 +69,7 @@ def from_milliseconds(value: object) -> datetime:
     try:
         return _EPOCH + timedelta(milliseconds=int(str(value)))
     except (ValueError, OverflowError):
-        raise InvalidRequestError(f"its timestamp {value!r} is none") from None
+        raise InvalidRequestError(f"its timestamp {value!r} is not a time") from None
 
 
 def agent_squad_message(
@@ -94,7 +94,7 @@ def _read_openai_agents(number: int, values: Sequence[Any]) -> ConversationMessa
     data, created_at = values
     item = as_dict(loads(data))
     if item is None:
-        raise InvalidRequestError("it is no item of a conversation")
+        raise InvalidRequestError("it is not an item of a conversation")
     reading = from_openai_responses if isinstance(item.get("type"), str) else from_openai
     (message,) = reading([item])
     return attrs.evolve(

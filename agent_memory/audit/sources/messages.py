@@ -78,11 +78,11 @@ def langchain_message(stored: object, message_id: str) -> ConversationMessage:
     """Make a message of a stored one: Chat Completions' form, the rest in ``metadata``.
 
     Raises:
-        InvalidRequestError: it is none.
+        InvalidRequestError: it is not one.
     """
     found = _fields_of(as_dict(stored) or {})
     if found is None:
-        raise InvalidRequestError('it is no message of LangChain\'s: {"type": …, "data": {…}}')
+        raise InvalidRequestError('it is not a message of LangChain\'s: {"type": …, "data": {…}}')
     kind, data = found
     role = _ROLES.get(kind) or (data.get("role") if kind.startswith(("chat", "Chat")) else None)
     if role is None:
@@ -124,7 +124,7 @@ def _langchain_extra(data: Mapping[str, Any], role: object) -> dict[str, Any]:
 def _call(call: object) -> dict[str, Any]:
     fields = as_dict(call)
     if fields is None:
-        raise InvalidRequestError("one of its tool calls is none")
+        raise InvalidRequestError("one of its tool calls is not an object")
     function = {"name": fields.get("name"), "arguments": to_json(fields.get("args"))}
     return {"id": fields.get("id"), "type": "function", "function": function}
 

@@ -61,7 +61,7 @@ def check_endpoint(endpoint_url: object) -> None:
     """Check the address of an emulator or a private endpoint.
 
     Raises:
-        InvalidRequestError: it is no text, or holds credentials.
+        InvalidRequestError: it is not a text, or holds credentials.
     """
     if not isinstance(endpoint_url, str):
         raise InvalidRequestError(

@@ -185,7 +185,7 @@ class LogRemover:
         # The newest item goes last: until then the floor is known, and a purge can go on.
         await self.table.delete_all([*records, *parts, *rest[:-1]], key)
         await self.table.delete_all(rest[-1:], key)
-        # A save since then needs the anchor, and has written it anew with another token.
+        # A save since then needs the anchor, and has written it again with another token.
         return anchor is None or await self.table.delete_if(
             log_key(key, anchor.sort_key), key, "#token = :token", token={"B": anchor.token}
         )

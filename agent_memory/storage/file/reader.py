@@ -139,7 +139,7 @@ async def stream_log(
         threads: read and parse the blocks.
 
     Returns:
-        What was read; None if the file changed meanwhile.
+        What was read; None if the file changed during the read.
     """
     import aiofiles  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
 

@@ -68,8 +68,8 @@ class FileChatStorage(ChatStorage):
     and anything but a regular file is refused. An unreadable chat is left out of lists, with a
     warning; :meth:`verify` reports it, and ``delete_chats`` fails on it.
 
-    With the extra ``file`` (aiofiles), reads of long chats give way to other reads after each
-    block; without it they take a thread until they end.
+    With the extra ``file`` (aiofiles), reads of long chats let other reads run after each block;
+    without it they occupy a thread until they end.
 
     Args:
         directory: where the chats are kept; created by the first save.

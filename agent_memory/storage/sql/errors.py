@@ -27,7 +27,7 @@ from agent_memory.messages import ChatKey
 
 
 class DatabaseFileError(OSError):
-    """The file is not there, is another one than was opened, or is none."""
+    """The file is missing, was replaced since it was opened, or is not a regular file."""
 
 
 class Failure(enum.Enum):

@@ -78,7 +78,7 @@ def make_tables(prefix: str, schema: str | None) -> Tables:
         schema: the schema (MySQL: the database) they are in; None for the connection's own.
 
     Raises:
-        InvalidRequestError: one of them is no plain name.
+        InvalidRequestError: one of them is not a plain name.
     """
     _check_name("table_prefix", prefix)
     if schema is not None:

@@ -62,7 +62,7 @@ class DatabaseFile:
         """Do what must be done before a connection opens the file.
 
         Raises:
-            DatabaseFileError: it is gone, or no regular file.
+            DatabaseFileError: it is gone, or not a regular file.
         """
         found = self._stat()
         if found is None and self._create:
@@ -76,7 +76,9 @@ class DatabaseFile:
                 "is one, and try again; or make a new store for an empty one"
             )
         if not stat.S_ISREG(found.st_mode):
-            raise DatabaseFileError(f"{self._path} is no regular file, and cannot be a database")
+            raise DatabaseFileError(
+                f"{self._path} is not a regular file, and cannot be a database"
+            )
         target = os.path.realpath(self._path)
         self._log, self._index = f"{target}-wal", f"{target}-shm"
         for beside in (self._log, self._index):

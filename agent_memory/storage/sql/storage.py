@@ -88,7 +88,7 @@ class SqlChatStorage(ChatStorage):
             reads, which go to the driver directly; ``pool`` and ``poolclass`` are refused.
 
     Raises:
-        InvalidRequestError: an argument is none of these.
+        InvalidRequestError: an argument is invalid, or does not apply to this database.
         MissingDependencyError: the URL's driver is not installed.
     """
 

@@ -80,7 +80,7 @@ def parse_target(url_or_engine: object) -> Target:
     """Understand what a store was given.
 
     Raises:
-        InvalidRequestError: it is no usable URL or engine; the text says what to do, and never
+        InvalidRequestError: it is not a usable URL or engine; the text says what to do, and never
             shows a password.
         MissingDependencyError: the driver is not installed.
     """
