@@ -172,6 +172,18 @@ def test_backends_know_nothing_of_views_and_summarizers():
     assert wrong == []
 
 
+def test_one_module_asks_whether_a_loop_runs():
+    """Waiting for another loop's work is one mechanism, and it is in the engine."""
+    words = {"is_running", "is_closed"}
+    asking = [
+        module
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in words
+    ]
+    assert set(asking) == {"agent_memory.storage._engine.event_loops"}
+
+
 LAZY = [
     name
     for name, path in MODULES.items()

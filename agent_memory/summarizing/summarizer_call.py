@@ -22,7 +22,7 @@ from agent_memory.messages import ConversationMessage
 from agent_memory.models.chat_model import check_refusal
 from agent_memory.providers import parts, text_message, text_of
 from agent_memory.providers.text import cut_middle
-from agent_memory.storage._engine.event_loops import is_over
+from agent_memory.storage._engine.event_loops import cancel, is_over
 from agent_memory.summarizers.base import Summarizer, SummarizerObject
 from agent_memory.summarizers.bounds import KeepBounds
 
@@ -95,9 +95,9 @@ class SummarizerTask:
         try:
             await asyncio.wait({self._task}, timeout=seconds)
         finally:
-            if not self._task.done() and not self._task.get_loop().is_closed():
+            if not self._task.done():
                 self._task.add_done_callback(_forget_outcome)
-                self._task.cancel()
+                cancel(self._task)
         if not self._task.done():
             raise SummarizerTimeoutError(f"the summarizer did not answer within {seconds} s")
         if self._task.cancelled():

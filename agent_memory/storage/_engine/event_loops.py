@@ -37,6 +37,12 @@ def is_over(task: asyncio.Task[Any]) -> bool:
     return task.done() or not task.get_loop().is_running()
 
 
+def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task; one whose loop was closed, with no step left to run, is passed over."""
+    if not task.get_loop().is_closed():
+        task.cancel()
+
+
 class PerLoop(Generic[T]):
     """Keeps an object for each event loop, which is forgotten with it; for any thread.
 

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from agent_memory.storage._engine.event_loops import SharedSemaphore, SharedTask, is_over
+from agent_memory.storage._engine.event_loops import SharedSemaphore, SharedTask, cancel, is_over
 
 pytestmark = pytest.mark.leaves_things  # loops that end in the middle of things
 
@@ -149,6 +149,16 @@ def test_nobody_waits_for_a_loop_that_does_not_run(stopped, close):
     assert is_over(shared._task)
     assert elsewhere(shared.wait()) is None
     shared.cancel()  # there is nothing to cancel
+
+
+def test_a_task_of_a_closed_loop_is_not_cancelled(stopped):
+    """Its loop would refuse the step that it takes."""
+    task = stopped.create_task(asyncio.Event().wait())
+    task._log_destroy_pending = False
+    stopped.run_until_complete(asyncio.sleep(0))
+    stopped.close()
+    cancel(task)
+    assert not task.done()
 
 
 def test_a_loop_that_stops_under_its_waiters_is_given_up(stopped):
