@@ -86,12 +86,13 @@ class CompactionFailed(Event):
 
 @attrs.frozen(kw_only=True)
 class CompactionSkipped(Event):
-    """There was nothing to gain, or the chat changed in between. The view is unchanged.
+    """There is no new summary although nothing failed. The view is unchanged.
 
     Args:
-        reason: ``"nothing_to_gain"``, ``"not_yet"`` (the summarizer said so), ``"vetoed"``,
-            ``"refused"`` (it summarized the run still being written), or ``"superseded"`` (the
-            chat was deleted, trimmed or summarized by another worker).
+        reason: ``"nothing_to_gain"``, ``"more_tokens"`` (the summary has more tokens than what it
+            would replace), ``"not_yet"`` (the summarizer said so; a conversation has no event
+            for that), ``"vetoed"``, ``"refused"`` (it summarized the run still being written),
+            or ``"superseded"`` (the chat was deleted, trimmed or summarized by another worker).
         messages: messages in the view, head excluded.
         retry_after: new messages to wait for before the next attempt.
         duration: seconds, the summarizer's time included.

@@ -18,7 +18,7 @@ from agent_memory import (
 from agent_memory.errors import SummarizerTimeoutError
 from agent_memory.events import Activated, Compacted, CompactionFailed, CompactionSkipped
 from agent_memory.summarizers import ExtractiveSummarizer
-from agent_memory.summarizing import SummarizingOptions
+from agent_memory.summarizing import SummarizingOptions, buffers
 from agent_memory.testing import ScriptedSummarizer
 from rig import KEY, Rig, dialogue, names, user, violations
 
@@ -254,3 +254,10 @@ async def test_when_the_fallback_fails_too_nothing_changes():
     )
     assert len(await rig.active(7)) == 7
     assert "second" in str(rig.events[-1].error)
+
+
+def test_every_reason_to_skip_is_documented():
+    """An application that handles the event has to know what it may be given."""
+    documented = CompactionSkipped.__doc__ or ""
+    reasons = buffers._ADVICE.keys() - {"still_over"}  # that one follows a summary
+    assert {reason for reason in reasons if f'``"{reason}"``' not in documented} == set()
