@@ -318,9 +318,8 @@ class Buffer:
     @property
     def is_current(self) -> bool:
         """Whether the view shows everything that this process knows to be stored."""
-        if self.view is None or self.stale:
-            return False
-        return self.view.last >= self.acknowledged_to
+        view = self.view  # looked at without the lock: another thread may drop it meanwhile
+        return view is not None and not self.stale and view.last >= self.acknowledged_to
 
     def reset(self) -> None:
         """Drop the view: it was made from a log that is no longer the chat's."""

@@ -159,9 +159,10 @@ class SummarizingChatStorage(WrapperChatStorage):
     async def _compact_if_due(self, key: ChatKey) -> Exception | None:
         """Compact the chat if a save has made that due; return the error of a failed attempt."""
         buffer = self._buffers.get(key)
-        if buffer is None or buffer.view is None:
+        view = None if buffer is None else buffer.view  # another thread may drop it meanwhile
+        if buffer is None or view is None:
             return None
-        if buffer.is_current and buffer.unsaved is None and self._is_short(buffer.view):
+        if buffer.is_current and buffer.unsaved is None and self._is_short(view):
             return None
         try:
             await self._compactor.write_unsaved(buffer)
@@ -202,7 +203,8 @@ class SummarizingChatStorage(WrapperChatStorage):
 
     async def _fetch_active(self, buffer: Buffer, limit: int | None) -> list[ConversationMessage]:
         check = self._is_shared
-        view, known = buffer.view, 0 if buffer.view is None else buffer.view.last
+        view = buffer.view
+        known = 0 if view is None else view.last
         if view is None or check or not buffer.is_current:
             view = await self._loader.current(buffer, check=check)
         if not buffer.attempted:

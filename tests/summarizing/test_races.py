@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from agent_memory import InMemoryChatStorage, StorageUnavailableError
+from agent_memory.summarizing.buffers import Buffer
 from agent_memory.testing import FlakyChatStorage, GatedChatStorage, ScriptedSummarizer
 from racing import begin, conserved, full, summarizing
 from rig import IDS, Rig, call, dialogue, names, result, texts, user
@@ -45,6 +46,21 @@ async def test_fetches_do_not_wait_for_a_summary_under_way(rig):
     assert not saving.done()
     gate.open()
     await saving
+
+
+async def test_a_view_that_another_thread_drops_meanwhile_fails_no_save(rig, monkeypatch):
+    """The message is stored, and the next fetch reads the log."""
+    await rig.save(*dialogue(11))
+    await rig.view()
+
+    def dropped(buffer):
+        buffer.reset()
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Buffer, "is_current", property(dropped))
+        await rig.save(user("later", id="later"))
+    assert names(await rig.view())[-1] == "later"
 
 
 async def test_c40_ten_cold_fetches_are_one_call(rig):
