@@ -1,4 +1,4 @@
-"""What ``on_event`` receives."""
+"""The events that ``on_event`` receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chat's log holds beside messages: notes, retractions, summary records; and slices of it.
+"""Slices of a chat's log, and its notes, retractions and summary records.
 
 A *retraction* is a note that says which messages are no longer shown. The log stays whole: an
 audit sees the message, and the note that retracted it. Every ``fetch_chat`` hides it, and a

@@ -1,4 +1,4 @@
-"""What chats there are, how much a store holds, and what its summaries cost and saved."""
+"""Statistics: the chats of a store, their size, and what their summaries cost and saved."""
 
 from __future__ import annotations
 

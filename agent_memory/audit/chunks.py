@@ -1,4 +1,4 @@
-"""What sources give, lines and the chunks of chats made of them; and what exports write to."""
+"""The lines and chunks of chats that sources give, and the outputs that exports write to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model sees of a chat, compared with what is stored."""
+"""A chat's view, compared with what is stored."""
 
 from __future__ import annotations
 

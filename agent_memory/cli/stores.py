@@ -1,4 +1,4 @@
-"""What commands share: options, opening a store, choosing a chat, confirmations."""
+"""Helpers of the commands: options, opening a store, choosing a chat, confirmations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves in the log beside its messages, and what is read from it later."""
+"""The notes that a run leaves in the log beside its messages, and reading them."""
 
 from __future__ import annotations
 

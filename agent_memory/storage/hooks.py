@@ -1,7 +1,7 @@
-"""What a backend supplies: :class:`StoreHooks`, four hooks and several with a default.
+"""The hooks of a backend: :class:`StoreHooks`, four to implement and several with a default.
 
-Beside them what they run in: a store is opened once, at its first use, and closed once; and its
-summary records are kept by three more hooks, see :class:`StoredSummaries`.
+:class:`Lifecycle` opens a store once, at its first use, and closes it once.
+:class:`StoredSummaries` makes a summary store of three more hooks.
 """
 
 from __future__ import annotations

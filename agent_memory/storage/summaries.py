@@ -1,4 +1,4 @@
-"""Where summary records are kept: the contract."""
+"""The contract of summary stores: :class:`SummaryStore`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a summarizer is and what it returns."""
+"""The protocols of summarizers, their result, and the message of a summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a summary says about itself: how many messages it was made from, and from when to when.
+"""The coverage of a summary: how many messages it was made from, and from when to when.
 
 It is kept in the metadata of the summary's message, which the store's record holds, so that the
 next summary can add to it, after a restart too.

@@ -1,4 +1,4 @@
-"""What a transcript takes out of text that anybody may have written, all in linear time.
+"""Cleaning of untrusted text for transcripts, in linear time.
 
 Python's ``re`` holds the interpreter while it searches, so that no time-out can stop a pattern
 that backtracks. The patterns here read each character a bounded number of times: repeats that

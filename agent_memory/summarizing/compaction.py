@@ -1,4 +1,4 @@
-"""What a summarizer is given, and what its answer means: pure functions of values.
+"""The snapshot that a summarizer is given, and the compaction that its answer means. Pure.
 
 The view of a chat is *head + summary + tail*. The head is what no summarizer may touch. The live
 summary is messages a summarizer made, and raw messages it chose to keep before the recent ones.

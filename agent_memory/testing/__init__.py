@@ -1,4 +1,4 @@
-"""What you need to test a storage of your own, or code that uses one.
+"""Tests for a storage of your own, and doubles for code that uses one.
 
 :class:`ChatStorageTests` is the contract as a pytest class (extra ``testing``)::
 

@@ -1,1 +1,1 @@
-"""What the stores share: waiting across threads and loops, queues, and appending."""
+"""Mechanisms of the stores: waiting across threads and loops, queues, and appending."""

@@ -1,4 +1,4 @@
-"""What a group of saves adds to a chat's log: positions, known ids and conflicts. Pure."""
+"""The plan of an append: positions, known ids and conflicts of a group of saves. Pure."""
 
 from __future__ import annotations
 

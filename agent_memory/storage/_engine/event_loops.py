@@ -1,9 +1,9 @@
-"""What tasks share: work that was begun in another event loop, and the time of their own loop.
+"""Waiting for work of another event loop, and taking turns in a task's own.
 
 A loop may be closed, or stop running, in the middle of a task: ``asyncio.run`` in a worker
 thread that ends, a program of one ``run_until_complete`` after another. Nothing notifies
 those that wait in other loops, so they check once a second. This module alone asks whether a
-loop still runs or is closed; so it also keeps what each loop has one of.
+loop still runs or is closed; so it also has :class:`PerLoop`.
 
 Within a loop, tasks that are ready at the same moment run one after the other before it looks at
 timers and sockets again: a thousand chats that are summarized together would hold it for half a

@@ -1,4 +1,4 @@
-"""What the drivers' errors mean, translated once, by table."""
+"""The drivers' errors, classified by table and translated once."""
 
 from __future__ import annotations
 

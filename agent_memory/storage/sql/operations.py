@@ -1,4 +1,4 @@
-"""What runs on a connection, but for appends: :class:`ChatOperations`."""
+"""Reads, trims, purges and summary records on a connection: :class:`ChatOperations`."""
 
 from __future__ import annotations
 

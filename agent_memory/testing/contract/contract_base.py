@@ -1,4 +1,4 @@
-"""What the tests of the contract share: the fixtures, the knobs, and a few words to say it in."""
+"""The base of the contract's tests: fixtures, knobs and helpers."""
 
 from __future__ import annotations
 
