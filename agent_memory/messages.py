@@ -139,7 +139,7 @@ class ConversationMessage:
 
     Args:
         role: who speaks; a :class:`ParticipantRole` or its value.
-        content: the provider's own shape, kept as given: a string, a list of blocks, or None.
+        content: in the provider's own format, kept as given: a string, a list of blocks, or None.
             Exactly None, bool, int (at most 4,300 digits), finite float, str, bytes, list, and
             dict with string keys, at most 100 deep. It is frozen;
             ``copy.deepcopy(message.content)`` is editable.

@@ -49,7 +49,7 @@ build-with-claude/vision) and about 1,100 with OpenAI's 2,048 pixel limit; a pag
 and films are billed by their length, which is not in the message; two minutes and one."""
 
 _UNKNOWN_BLOCK_LIMIT: Final = 2_000
-"""A block that no shape knows may hold encoded bytes; it counts at most this much."""
+"""A block that no provider format knows may hold encoded bytes; it counts at most this much."""
 
 
 @runtime_checkable

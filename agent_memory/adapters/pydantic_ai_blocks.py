@@ -133,7 +133,7 @@ def _parsed(text: str) -> tuple[Any, tuple[bool, bool] | None]:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _written(value: Any, style: tuple[bool, bool]) -> str:

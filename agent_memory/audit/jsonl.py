@@ -182,7 +182,7 @@ def resume_point_of(line: bytes) -> ResumePoint | None:
     try:
         key, position = _key_and_position(fields)
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptedRecordError(f"it is no line of an export: {error!r}") from error
+        raise CorruptedRecordError(f"it is not a line of an export: {error!r}") from error
     return ResumePoint(key, fields.get("through", position), "ends" in fields)
 
 

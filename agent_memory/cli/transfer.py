@@ -189,11 +189,13 @@ async def export_chats(
     chosen: ExportFormat = form  # type: ignore[assignment]  # checked above
     selection = select(since, until, grep)
     if json and output is None:
-        raise InvalidRequestError("--json writes what was exported to standard output: --output")
+        raise InvalidRequestError(
+            "--json prints figures to standard output: write the export to a file with --output"
+        )
     # An export of a part cannot be resumed: nothing in the file says what was left out between
     # its lines.
     if selection and resume:
-        raise InvalidRequestError("--resume goes on with whole chats: no --since, --until, --grep")
+        raise InvalidRequestError("--resume does not take --since, --until or --grep")
     place = _resumed_at(output, chosen, resume=resume, force=force)
     scope = Scope(user, session, agent)
     is_resumable = chosen == "jsonl" and not selection
@@ -233,10 +235,10 @@ def _resumed_at(
 ) -> jsonl.ResumePoint | None:
     if resume:
         if output is None or form != "jsonl" or force:
-            raise InvalidRequestError("--resume goes with --output and the format jsonl")
+            raise InvalidRequestError("--resume needs --output and the format jsonl")
         return resume_at(_unfinished(output))
     if output is not None and output.exists() and not force:
-        raise InvalidRequestError(f"{output} exists: --resume goes on with it, --force replaces")
+        raise InvalidRequestError(f"{output} exists: --resume continues it, --force replaces it")
     return None
 
 

@@ -59,7 +59,7 @@ def summary_message(
 
     Args:
         body: the summary itself.
-        like: a message of the chat, the newest at best; the summary takes its shape.
+        like: a message of the chat, the newest at best; the summary takes its format.
         summary_id: the message's id, see :func:`new_summary_id`.
         role: the role of its author. Every provider takes ``"user"`` anywhere.
         note: said in brackets behind the title, such as how the summary was made.
@@ -164,7 +164,7 @@ class SummaryResult:
     Args:
         summary: a text, a message, or several messages that stand for everything that is not
             kept. A text becomes one message of role ``user`` under the title
-            :data:`SUMMARY_TITLE`, in the shape of the newest kept message. None, or ``()``, is
+            :data:`SUMMARY_TITLE`, in the format of the newest kept message. None, or ``()``, is
             no summary at all: what is not kept is only left out.
         messages_to_keep: the newest messages, as they were given. Whoever holds the summarizer
             keeps its own least, and the newest exchange whole, even if these are fewer.

@@ -319,7 +319,7 @@ class Drafter:
             _log.warning("a summary of the run %r, still being written, is refused", run.id)
             return None
         raise InvalidSummaryError(
-            f"last_summarized_run_id is {name!r}, which is no run of the history; name the "
+            f"last_summarized_run_id is {name!r}, which is not a run of the history; name the "
             "newest run that is summarized as a whole, or None"
         )
 

@@ -387,7 +387,7 @@ def places(tmp_path, monkeypatch):
         ("x.db", "nonsense", InvalidRequestError, "format must be one of"),
         ("x.db", "openai", InvalidRequestError, "is a format of files"),
         ("empty.db", None, InvalidRequestError, "holds none of the tables"),
-        ("text.jsonl", "agent-squad", InvalidRequestError, "is no database"),
+        ("text.jsonl", "agent-squad", InvalidRequestError, "is not a database"),
         ("dynamodb://t?nonsense=1", None, InvalidRequestError, "write dynamodb://table"),
         ("dynamodb://t", "langchain", InvalidRequestError, "agent-squad can be imported"),
         ("missing.jsonl", None, FileNotFoundError, "missing.jsonl"),

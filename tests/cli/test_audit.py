@@ -355,7 +355,7 @@ def test_an_unknown_chat(small, name, capsys):
     ("arguments", "told"),
     [
         (["export", "--format", "xml"], "--format is one of"),
-        (["export", "--resume"], "--resume goes with --output"),
+        (["export", "--resume"], "--resume needs --output"),
         (["export", "-o", "there.jsonl"], "there.jsonl exists"),
         (["export", "-o", "there.jsonl", "--resume"], "there.jsonl cannot be resumed"),
         (["view", "ada", "hike", "guide", "--provider", "x"], "--provider is one of"),

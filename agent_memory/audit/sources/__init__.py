@@ -125,7 +125,7 @@ def _is_sqlite(path: Path, place: str, *, is_path: bool) -> bool:
 
 def _file(path: Path, form: SourceFormat | None, ids: DefaultIds) -> OpenedSource:
     if form in _TABLES_ONLY:
-        raise InvalidRequestError(f"{path} is no database; {form} messages are in one")
+        raise InvalidRequestError(f"{path} is not a database; {form} messages are in one")
     tally = Tally()
     chunks = read_file(path, form, ids, tally)
     return OpenedSource(in_thread(chunks), path.stat().st_size, tally)

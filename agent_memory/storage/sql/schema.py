@@ -253,7 +253,7 @@ def read_version(connection: Connection, tables: Tables) -> int:
     version = _stored_version(connection, tables)
     if version is None:
         raise StorageError(
-            f"the table {tables.layout.fullname!r} is empty: these are no tables of this "
+            f"the table {tables.layout.fullname!r} is empty: these are not tables of this "
             "library; choose another table_prefix"
         )
     if version > LAYOUT_VERSION:

@@ -124,7 +124,7 @@ def _parsed(text: str | URL) -> URL:
     if url is None or (torn and url.get_backend_name() != "sqlite"):
         # Without the cause and the text: both may hold a password.
         raise InvalidRequestError(
-            f"this is no database URL (special characters in a password must be "
+            f"this is not a database URL (special characters in a password must be "
             f"percent-encoded); {_EXAMPLES}"
         )
     return url
