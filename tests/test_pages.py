@@ -21,6 +21,8 @@ from aiohttp import web
 import agent_memory
 import agent_memory.testing
 import matrix
+from agent_memory.cli.app import COMMANDS
+from agent_memory.storage.hooks import StoreHooks
 from agent_memory.summarizing import SummarizingOptions
 from model_server import ModelServer
 from pages import PAGES, ROOT, blocks
@@ -149,6 +151,21 @@ def _anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     plain = [re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings]
     return {re.sub(r"\s+", "-", heading.strip()) for heading in plain}
+
+
+def test_the_page_for_stores_names_every_hook():
+    """Whoever writes a store overrides what the page tells of."""
+    page = (ROOT / "docs" / "write_a_store.md").read_text(encoding="utf-8")
+    hooks = {name for name in vars(StoreHooks) if re.match(r"_(?!_|abc_)", name)}
+    assert len(hooks) > 10
+    assert [name for name in sorted(hooks) if not re.search(rf"`{name}\b", page)] == []
+
+
+def test_the_page_of_the_command_line_names_every_command():
+    """Each in the table."""
+    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert [name for name in COMMANDS if not any(f"`{name}" in row for row in rows)] == []
 
 
 def test_the_tests_that_are_named_exist():
