@@ -46,7 +46,7 @@ def witness_summary(messages: Sequence[ConversationMessage]) -> ConversationMess
     """Return a summary that remembers the ids of the messages it stands for.
 
     What an earlier witness among them remembered is taken over, so that
-    :func:`witnessed` tells everything that ever went into it.
+    :func:`witnessed` returns everything that ever went into it.
     """
     ids = [name for message in messages for name in witnessed(message)]
     text = f"Summary of {len(ids)} messages."

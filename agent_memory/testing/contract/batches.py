@@ -170,7 +170,7 @@ class BatchTests(ContractBase):
     async def test_c17_a_batch_with_something_else_in_it_stores_nothing(
         self, storage: ChatStorage
     ) -> None:
-        """What is no message is refused with its index before anything is written."""
+        """Anything but a message is refused with its index before anything is written."""
         batch: list[Any] = [*users(3), {"role": "user", "content": "a dict"}, user()]
         with pytest.raises(InvalidRequestError, match=r"\[3\]"):
             await storage.save_chat_messages(*ids(), batch)
@@ -194,7 +194,7 @@ class BatchTests(ContractBase):
         assert contents(await raw(storage)) == ["x"]
 
     async def test_only_notes_made_by_callers_are_stored(self, storage: ChatStorage) -> None:
-        """A note that says "corrupted" is a store's own word."""
+        """Only a store makes notes of the kind "corrupted"."""
         with pytest.raises(InvalidRequestError):
             await storage.save_note(*ids(), Note("corrupted"))
         with pytest.raises(InvalidRequestError):

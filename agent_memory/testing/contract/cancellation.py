@@ -128,7 +128,7 @@ async def _cancel_everywhere(
         assert task.done()
         stored = await raw(storage)
         assert stored in (expected, [*expected, *batch]), f"cancelled after {ticks} ticks"
-        await save(storage, *batch)  # tells whether it is there: nothing is stored twice
+        await save(storage, *batch)  # returns it if it is there: nothing is stored twice
         expected.extend(batch)
         assert await raw(storage) == expected, f"cancelled after {ticks} ticks"
         if finished:

@@ -1,4 +1,4 @@
-"""Chats are told apart by their three ids, exactly."""
+"""Chats are distinguished by their three ids, exactly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _INVALID: Final = ("", "x" * 256, "é" * 128, "a\0b", "a\ud800b", None, 7, b"a")
 
 
 class KeyTests(ContractBase):
-    """Chats are told apart by their three ids, exactly."""
+    """Chats are distinguished by their three ids, exactly."""
 
     @differs_by_engine
     async def test_c10_ids_that_look_alike_are_different_agents(
@@ -99,7 +99,7 @@ class KeyTests(ContractBase):
     async def test_c11_what_is_no_id_is_refused_everywhere(
         self, storage: ChatStorage, place: int
     ) -> None:
-        """Every method refuses an id that is none, before it does anything."""
+        """Every method refuses an invalid id, before it does anything."""
         for bad in _INVALID:
             key: list[Any] = ["u", "s", "a"]
             key[place] = bad

@@ -1,4 +1,4 @@
-"""Listing tells which chats there are without reading them."""
+"""Listing returns which chats there are without reading them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ListingTests(ContractBase):
             await anext(storage.list_chats(None, "s"))
 
     async def test_a_listing_tells_floor_last_and_entries(self, storage: ChatStorage) -> None:
-        """What is told is what is there, notes included, after a trim too."""
+        """The numbers match the log, notes included, after a trim too."""
         await save(storage, *users(5))
         await storage.save_note(*ids(), Note("run"))
         (info,) = [info async for info in storage.list_chats()]

@@ -173,7 +173,7 @@ class ClosingTests(ContractBase):
         assert isinstance(gap, Note)
         assert (gap.kind, gap.position, gap.agent_id) == ("corrupted", 3, "agent")
         assert sorted(gap.data) == ["error", "location"]
-        # Nothing in the note tells when it was made: caches and copies compare equal.
+        # Nothing in the note depends on when it was made: caches and copies compare equal.
         again = (await storage.read_log(*ids(), after=2, first=1)).entries
         assert [*again] == [gap]
         assert positions(await save(storage, user("next"))) == [6]

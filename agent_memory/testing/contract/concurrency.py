@@ -169,16 +169,16 @@ class ConcurrencyTests(ContractBase):
     async def test_c20_two_processes_save_to_one_chat(
         self, storage: ChatStorage, make_storage: MakeStorage
     ) -> None:
-        """Everything that two other processes were told is stored is there, in their order."""
+        """Everything that two other processes stored is there, in their order."""
         skip_if_private(storage)
         count = self.saves_per_process
         await save(storage, user("first"))
-        told = await asyncio.gather(
+        acknowledged = await asyncio.gather(
             *(_in_process(make_storage, name, count) for name in ("one", "two"))
         )
         stored = await raw(storage)
         assert positions(stored) == counted(1, 2 * count + 1)
-        for name, answers in zip(("one", "two"), told, strict=True):
+        for name, answers in zip(("one", "two"), acknowledged, strict=True):
             theirs = [m for m in stored if m.metadata.get("process") == name]
             assert contents(theirs) == list(range(count))
             assert positions(theirs) == answers
@@ -226,7 +226,7 @@ async def _in_threads(count: int, work: Any) -> None:
 def _in_process(
     make_storage: MakeStorage, name: str, count: int
 ) -> Coroutine[Any, Any, list[int | None]]:
-    """Save `count` messages in a process of its own and return the positions it was told."""
+    """Save `count` messages in a process of its own and return their positions."""
 
     def run() -> list[int | None]:
         done = subprocess.run(

@@ -58,7 +58,7 @@ class ContractBase:
     """How many chats there are where a listing must not stop at a page's end."""
 
     cancelled_steps: ClassVar[int] = 40
-    """A call is cancelled after each of so many steps of the event loop, then ever later."""
+    """A call is cancelled after each of this many steps of the event loop, then ever later."""
 
     serves_any_loop: ClassVar[bool] = True
     """False for a store that a caller's engine or client ties to one event loop."""
@@ -118,7 +118,7 @@ def users(count: int, prefix: str = "message ") -> list[ConversationMessage]:
 
 
 def seconds(number: float) -> datetime:
-    """The moment so many seconds after a fixed one."""
+    """The moment that many seconds after a fixed one."""
     return START + timedelta(seconds=number)
 
 

@@ -83,7 +83,7 @@ class ForgettingTests(ContractBase):
 
     @differs_by_engine
     async def test_positions_are_never_reused_after_a_delete(self, storage: ChatStorage) -> None:
-        """A chat that begins anew goes on counting, above its floor."""
+        """A chat that is used again goes on counting, above its floor."""
         await save(storage, *users(5))
         await storage.delete_chat(*ids())
         assert (await storage.read_log(*ids())).floor == 5
@@ -94,7 +94,7 @@ class ForgettingTests(ContractBase):
         assert chat.floor == 5
 
     async def test_a_trim_to_nought_is_a_delete(self, storage: ChatStorage) -> None:
-        """`keep` of nought raises the floor to the last position."""
+        """`keep=0` raises the floor to the last position."""
         await save(storage, *users(4))
         await storage.save_note(*ids(), Note("run"))
         assert await storage.trim_chat(*ids(), 0) == 4
@@ -204,7 +204,7 @@ class ForgettingTests(ContractBase):
         assert positions(await save(storage, user())) == [1]
 
     async def test_purge_refuses_what_is_no_age(self, storage: ChatStorage) -> None:
-        """Only a timedelta of at least nought is an age."""
+        """An age is a timedelta that is not negative."""
         bad: Any
         for bad in (timedelta(seconds=-1), 5, None):
             with pytest.raises(InvalidRequestError):

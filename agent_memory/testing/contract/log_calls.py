@@ -124,7 +124,7 @@ class LogCallTests(ContractBase):
         assert following.position == 2
 
     async def test_only_entries_are_appended(self, storage: ChatStorage) -> None:
-        """What is no entry is refused with its index, before anything is written."""
+        """Anything but an entry is refused with its index, before anything is written."""
         message: Any = user()
         wrong: list[tuple[Any, str]] = [
             ([user(), Note("run"), {"role": "user", "content": "a dict"}], r"entries\[2\]"),
@@ -154,7 +154,7 @@ class LogCallTests(ContractBase):
         assert await storage.fetch_chat(*ids(), 1) == [late]
 
     async def test_a_retraction_names_messages(self, storage: ChatStorage) -> None:
-        """Nothing, or what is no list of ids, is refused and leaves no note."""
+        """An empty list, or anything but a list of ids, is refused and leaves no note."""
         await save(storage, user(id="m"))
         for bad in ([], "m", None, [""], [7]):
             with pytest.raises(InvalidRequestError, match="message_ids"):

@@ -65,12 +65,12 @@ class OrderTests(ContractBase):
         assert await storage.fetch_chat(*ids()) == batch
 
     async def test_c14_a_limit_of_nought_gives_nothing(self, storage: ChatStorage) -> None:
-        """Nought means none, not all."""
+        """Zero means none, not all."""
         await save(storage, *users(3))
         assert await storage.fetch_chat(*ids(), 0) == []
 
     async def test_c14_a_limit_that_is_no_count_is_refused(self, storage: ChatStorage) -> None:
-        """Negative limits and positions, and what is no int, raise."""
+        """Negative limits and positions, and anything but an int, raise."""
         for bad in (-1, 1.5, "3", True):
             with pytest.raises(InvalidRequestError):
                 await storage.fetch_chat(*ids(), bad)  # type: ignore[arg-type]  # on purpose
@@ -95,7 +95,7 @@ class OrderTests(ContractBase):
         assert await storage.fetch_chat_since(*ids(), 99) == []
 
     async def test_fetch_returns_places(self, storage: ChatStorage) -> None:
-        """Whatever reads a message tells its position and whose chat it is in."""
+        """Every read returns a message with its position and agent."""
         await save(storage, *users(3))
         for messages in (
             await storage.fetch_chat(*ids()),
@@ -118,7 +118,7 @@ class OrderTests(ContractBase):
 
     @differs_by_engine
     async def test_a_stream_goes_on_while_the_chat_changes(self, storage: ChatStorage) -> None:
-        """What is trimmed or saved meanwhile neither repeats nor hides what lives."""
+        """What is trimmed or saved during it neither repeats nor hides what lives."""
         await save(storage, *users(450))
         seen: list[int | None] = []
         async for message in storage.iter_chat(*ids()):
@@ -176,7 +176,7 @@ class OrderTests(ContractBase):
         assert [entry async for entry in storage.iter_log(*ids())] == [*batch, note, last]
 
     async def test_everything_before_a_note_may_be_retracted(self, storage: ChatStorage) -> None:
-        """The chat begins anew for those who fetch it, and is whole for those who audit it."""
+        """A fetch returns only what follows; the raw log stays whole."""
         batch = users(6)
         await save(storage, *batch)
         await storage.save_note(*ids(), Note("retracted", {"everything": True}))

@@ -109,7 +109,7 @@ class SummaryRecordTests(ContractBase):
     async def test_of_many_at_once_one_record_wins(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:
-        """Ten summaries of one state: one is stored, nine are told."""
+        """Ten summaries of one state: one is stored, nine saves return False."""
         stored = await save(storage, *users(4))
         rivals = [record_at(stored) for _ in range(10)]
         won = await asyncio.gather(
@@ -168,7 +168,7 @@ class SummaryRecordTests(ContractBase):
     async def test_c39_a_late_record_of_a_deleted_chat_is_refused(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:
-        """A summary made from deleted text stays out, also when the chat begins anew."""
+        """A summary made from deleted text stays out, also when the chat is used again."""
         stored = await save(storage, *users(6))
         await storage.delete_chat(*ids())
         assert await records.save_summary(KEY, record_at(stored), replaces=None) is False
@@ -213,7 +213,7 @@ class SummaryRecordTests(ContractBase):
     async def test_forgetting_summaries_leaves_the_messages(
         self, storage: ChatStorage, records: SummaryStore
     ) -> None:
-        """All records go, and the chain can begin anew."""
+        """All records go, and a new chain can begin."""
         stored = await save(storage, *users(4))
         first, second = record_at(stored[:2]), record_at(stored)
         await records.save_summary(KEY, first, replaces=None)
