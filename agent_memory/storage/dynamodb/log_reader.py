@@ -170,6 +170,10 @@ class LogReader:
         attributes = await self.table.get(log_key(key, sort_key), key)
         return None if attributes is None else from_attributes(attributes)
 
+    async def oldest(self, key: ChatKey) -> LogItem | None:
+        """Return a log's first item behind the anchor, without its body."""
+        return next(iter(await _parsed(self._pages(key, SortKey(1), limit=1, only=HEADER))), None)
+
     async def body(self, key: ChatKey, item: LogItem) -> str | None:
         """Return the text of an item's body; None if it is damaged or removed."""
         if item.text is not None:

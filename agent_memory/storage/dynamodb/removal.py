@@ -85,8 +85,11 @@ class LogRemover:
             floor = _floor(end, positions, keep)
             after = await self._put_floor(key, end, floor) if floor > end.floor else end
             if after is not None:
-                # A purge goes by when a dead chat was written to, not by when it was read.
-                if after is not end or not end.is_dead:
+                # An end that was only read is not relied on. Its newest item may be that of a save
+                # in flight, which takes it back if the chat was purged; and a purge goes by when
+                # a dead chat was written to.
+                known_before = known is not None and known.newest == end.newest
+                if after is not end or (known_before and not end.is_dead):
                     self.writer.ends.put(key, after)
                 return after, sum(position <= floor for position in positions)
             if backoff.expired:

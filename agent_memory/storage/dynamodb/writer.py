@@ -198,7 +198,7 @@ class LogWriter:
         try:
             if await self._is_below_floor(key, end, item):
                 await self.table.put_all([self.attributes(key, tombstone(item))], key)
-            elif await self._was_purged(key, end):
+            elif await self._was_purged(key, end, item):
                 await self.table.delete_all([log_key(key, item.sort_key)], key)
             else:
                 return False
@@ -218,7 +218,7 @@ class LogWriter:
             return False
         return (await self.reader.end(key)).floor >= item.sort_key.position
 
-    async def _was_purged(self, key: ChatKey, end: LogEnd) -> bool:
+    async def _was_purged(self, key: ChatKey, end: LogEnd, item: LogItem) -> bool:
         """Whether a purge has removed the chat since its end was read.
 
         The chat may have begun again: what others save to it at its first positions would be
@@ -229,7 +229,16 @@ class LogWriter:
             return False
         newest = await self.reader.item(key, end.newest)
         # A chat that begins again may have an item at the same key, but a younger one.
-        return newest is None or newest.written_ms != end.written_ms
+        if newest is not None and newest.written_ms == end.written_ms:
+            return False
+        # A writer that goes on above the item raises the anchor, and removes what lies below the
+        # floor. It has acknowledged what it wrote there: the item must stay.
+        oldest = await self.reader.oldest(key)
+        if oldest is None or (
+            oldest.sort_key < item.sort_key and oldest.written_ms > end.written_ms
+        ):
+            return True
+        return (await self.reader.end(key)).newest == item.sort_key
 
     async def reserve(self, key: ChatKey, before: LogEnd, end: LogEnd) -> LogEnd:
         """Reserve positions, so that none is used twice when the whole log has expired.

@@ -429,6 +429,26 @@ async def test_a_save_in_flight_while_its_chat_is_purged_hides_nothing(
     assert await parts(other) == []
 
 
+@pytest.mark.parametrize("texts", [(), ("2",)], ids=len)
+async def test_a_trim_of_another_writer_is_no_purge(proxy, make, clock, texts):
+    """It removes what lay below the floor, also what a save in flight knew as the newest item."""
+    storage, other = make(clock=clock), make(direct=True, clock=clock)
+    await storage.save_chat_message(*IDS, user("old"))
+    await storage.delete_chat(*IDS)
+    clock.advance(hours=1)
+
+    async def trim():
+        for text in texts:
+            await other.save_chat_message(*IDS, user(text))
+        assert await other.trim_chat(*IDS, keep=5) == 0
+
+    proxy.fail("GetItem", first(trim))  # the save has put its item, and looks at the one below
+    await storage.save_chat_message(*IDS, user("1"))
+    await other.save_chat_message(*IDS, user("3"))
+    assert await contents(storage) == ["1", *texts, "3"]
+    assert not [note async for note in other.iter_log(*IDS) if note.id.startswith("corrupted")]
+
+
 async def test_closing_waits_for_a_purge_under_way(make, proxy, clock):
     """It takes a turn for each chat: none of them is refused."""
     storage = make(clock=clock)

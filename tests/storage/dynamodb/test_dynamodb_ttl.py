@@ -349,6 +349,22 @@ async def test_no_position_is_used_twice_after_a_save_during_a_purge(
     assert late.position > saved[0].position
 
 
+async def test_two_writers_begin_a_chat_again_at_once(proxy, make, clock):
+    """The second one raises the anchor: that is no purge, and the first one's item stays."""
+    storage = make(endpoint_url=proxy.url, clock=clock, ttl_seconds=DAY)
+    other = make(clock=clock, ttl_seconds=DAY)
+    await storage.save_chat_message(*IDS, user("old"))
+    await expire(storage, clock)
+
+    async def save():
+        await other.save_chat_message(*IDS, user("2"))
+
+    proxy.fail("GetItem", first(save))  # it looks for the anchor after its put
+    await storage.save_chat_message(*IDS, user("1"))
+    assert await contents(storage) == ["1", "2"]
+    assert not [note async for note in storage.iter_log(*IDS) if note.id.startswith("corrupted")]
+
+
 async def test_a_save_into_a_dead_chat_leaves_a_higher_anchor_as_high(storage, make, clock):
     """It is written anew, so that a purge under way does not remove it."""
     await storage.save_chat_message(*IDS, user())
