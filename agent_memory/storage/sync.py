@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
 import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from types import GenericAlias, TracebackType
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
 from agent_memory.storage._engine.background_loop import BackgroundLoop
@@ -52,13 +61,22 @@ def _iterating(
 
 
 def _like(method: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Give a twin the name, arguments and docstring of its method, for ``help()``."""
+    """Give a twin the name, arguments and docstring of its method, for ``help()``.
+
+    Also its type hints: frameworks make tools and forms of a function by them.
+    """
     arguments = inspect.signature(method)
     given_back = str(arguments.return_annotation).removeprefix("Async")
+    hints = get_type_hints(method)
+    if get_origin(hints["return"]) is AsyncIterator:
+        hints["return"] = GenericAlias(Iterator, get_args(hints["return"]))
 
     def named(twin: Callable[P, T]) -> Callable[P, T]:
-        functools.update_wrapper(twin, method, assigned=("__name__", "__doc__"), updated=())
+        # Not by functools.wraps: whoever unwraps a twin would find a coroutine function.
+        twin.__name__ = method.__name__
         twin.__qualname__ = f"SyncChatStorage.{method.__name__}"
+        twin.__doc__ = method.__doc__
+        twin.__annotations__ = hints
         twin.__signature__ = arguments.replace(return_annotation=given_back)  # type: ignore[attr-defined]
         return twin
 

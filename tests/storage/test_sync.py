@@ -6,12 +6,15 @@ import inspect
 import logging
 import os
 import threading
+import typing
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
 from agent_memory import (
+    ChatInfo,
     ChatStorage,
     ConversationMessage,
     InMemoryChatStorage,
@@ -22,6 +25,7 @@ from agent_memory import (
     SyncChatStorage,
 )
 from agent_memory.errors import StorageClosedError
+from agent_memory.log import Entry
 
 CHAT = ("u", "s", "a")
 
@@ -41,6 +45,14 @@ def storage(request, tmp_path):
         yield sync
 
 
+SYNC_RESULTS = {
+    "iter_chat": Iterator[ConversationMessage],
+    "iter_all_chats": Iterator[ConversationMessage],
+    "iter_log": Iterator[Entry],
+    "list_chats": Iterator[ChatInfo],
+}
+
+
 def test_every_method_of_the_contract_has_a_blocking_twin():
     """Whatever is public and async in the contract can be called without a loop."""
     contract = {name for name in vars(ChatStorage) if not name.startswith("_")}
@@ -56,6 +68,17 @@ def test_a_twin_takes_the_arguments_of_its_method():
         assert (twin.__name__, twin.__doc__) == (name, method.__doc__)
         assert inspect.signature(twin).parameters == inspect.signature(method).parameters
     assert inspect.signature(SyncChatStorage.iter_chat).return_annotation.startswith("Iterator[")
+
+
+def test_a_twin_has_the_type_hints_of_a_plain_method():
+    """Frameworks read hints, and some await whatever unwraps to a coroutine function."""
+    contract = {name for name in vars(ChatStorage) if not name.startswith("_")}
+    for name in contract - {"scope", "summaries"}:
+        twin, method = getattr(SyncChatStorage, name), getattr(ChatStorage, name)
+        hints, expected = typing.get_type_hints(twin), typing.get_type_hints(method)
+        assert inspect.unwrap(twin) is twin
+        assert hints.pop("return") == SYNC_RESULTS.get(name, expected.pop("return"))
+        assert hints == {given: hint for given, hint in expected.items() if given != "return"}
 
 
 def test_saves_and_reads_block_and_return_what_the_store_returns(storage):
