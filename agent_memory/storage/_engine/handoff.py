@@ -131,17 +131,20 @@ def answer_all(answers: Iterable[tuple[Handoff[T], T | Exception]]) -> None:
 
 def _wake_waiters(handoffs: Iterable[Handoff[Any]]) -> None:
     here = asyncio._get_running_loop()  # get_running_loop() raises in a thread without one
-    elsewhere: dict[asyncio.AbstractEventLoop, list[Callable[[], Any]]] = {}
+    elsewhere: dict[asyncio.AbstractEventLoop, list[Handoff[Any]]] = {}
     for handoff in handoffs:
         if handoff._loop is here:
             # From within the loop no system call is needed to wake it. (Only the handler of a
             # signal runs in its thread while the loop sleeps, and no handler gives an outcome.)
             handoff._arrive()
+            handoff._answered = True
         else:
-            elsewhere.setdefault(handoff._loop, []).append(handoff._arrive)
-        handoff._answered = True
-    for loop, arrivals in elsewhere.items():
-        waker_of(loop).put(loop, arrivals)
+            elsewhere.setdefault(handoff._loop, []).append(handoff)
+    for loop, waiting in elsewhere.items():
+        waker_of(loop).put(loop, [handoff._arrive for handoff in waiting])
+        # Not before: whoever is interrupted here fails those that have no answer yet.
+        for handoff in waiting:
+            handoff._answered = True
 
 
 def own_copy(error: BaseException) -> BaseException:
@@ -235,8 +238,12 @@ class LoopWaker:
             if self._scheduled:
                 return
             self._scheduled = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and its tasks are gone
-            loop.call_soon_threadsafe(self._call_all, loop)
+        try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its tasks are gone
+                loop.call_soon_threadsafe(self._call_all, loop)
+        except BaseException:
+            self._scheduled = False  # else nobody who puts something here later would be called
+            raise
 
     def _call_all(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:

@@ -54,6 +54,33 @@ async def test_a_system_call_wakes_another_loop_and_none_its_own(monkeypatch):
     assert [await reply.wait() for reply in others] == [2, 2]
 
 
+async def test_who_is_interrupted_while_it_answers_may_answer_again(monkeypatch):
+    """What was not handed over is no answer, and whoever comes later is woken too."""
+    loop, crossed = asyncio.get_running_loop(), []
+    real = loop.call_soon_threadsafe
+
+    def crossing(*arguments):
+        crossed.append(threading.current_thread())
+        if len(crossed) == 1:
+            raise MemoryError
+        return real(*arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", crossing)
+    handoff = Handoff()
+
+    def answers():
+        with contextlib.suppress(MemoryError):
+            handoff.set_result(1)
+
+    in_thread(answers)
+    assert not handoff.is_answered
+    in_thread(handoff.set_exception, ValueError("nobody knows"))
+    assert handoff.is_answered
+    assert len(crossed) == 2
+    with pytest.raises(ValueError, match="nobody knows"):
+        await handoff.wait()
+
+
 async def test_a_failure_is_raised_and_holds_nothing():
     """The error is the thread's own, and does not live on in a cycle."""
 
