@@ -175,6 +175,9 @@ async def _drain(finish: Callable[[], Awaitable[object]], end: asyncio.Future[No
         await finish()
     except BaseException as error:  # noqa: BLE001 - whoever waits for the thread raises it
         end.set_exception(error)
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            # asyncio takes it that such an error has ended the loop's run by itself.
+            asyncio.get_running_loop().stop()
     else:
         end.set_result(None)
 

@@ -83,6 +83,17 @@ async def test_an_error_at_the_end_is_told_when_the_thread_has_ended(loop):
         await result_of(loop.drain_and_stop(finish))
 
 
+def test_an_interrupt_at_the_end_ends_the_thread(loop):
+    """What waits for it is told."""
+
+    async def finish():
+        raise SystemExit(7)
+
+    stopped = loop.drain_and_stop(finish)
+    with pytest.raises(SystemExit, match="7"):
+        stopped.result(20)
+
+
 class Work:
     """Waits in another loop until it is let go on."""
 
