@@ -403,7 +403,7 @@ def stored_but(error: Exception) -> SummarizerError:
     text = f"the messages are stored, but not summarized: {error}"
     try:
         return type(error)(text) if isinstance(error, SummarizerError) else SummarizerError(text)
-    except TypeError:  # an application's own error takes other arguments
+    except Exception:  # noqa: BLE001 - an application's own error takes other arguments
         return SummarizerError(text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 from talking import LONG, Summarizer, heads, turn, turns
@@ -47,15 +48,24 @@ async def test_the_strict_are_told_after_the_messages_are_stored(storage, server
     assert len(await run.messages()) == 5
 
 
-async def test_the_strict_get_an_error_even_for_one_that_takes_other_arguments(storage):
+class TwoArgumentsError(SummarizerError):
+    def __init__(self, one, two):
+        super().__init__(f"{one}{two}")
+
+
+class AnsweredError(SummarizerError):
+    def __init__(self, answer):
+        super().__init__(answer.code)
+
+
+@pytest.mark.parametrize(
+    "error", [TwoArgumentsError(1, 2), AnsweredError(SimpleNamespace(code="12"))]
+)
+async def test_the_strict_get_an_error_even_for_one_that_takes_other_arguments(storage, error):
     """An application's own error class need not take one text."""
 
-    class OddError(SummarizerError):
-        def __init__(self, one, two):
-            super().__init__(f"{one}{two}")
-
     def fails(_messages, _tokens):
-        raise OddError(1, 2)
+        raise error
 
     manager = ConversationManager(storage, Summarizer(fails), on_summarizer_error="raise")
     await turn(ConversationManager(storage), "one")

@@ -151,7 +151,7 @@ def own_copy(error: BaseException) -> BaseException:
     """Return a copy of an error that several wait for: raising one adds to its traceback."""
     try:
         copied = copy.copy(error)
-    except TypeError:  # its class wants other arguments
+    except Exception:  # noqa: BLE001 - its class wants other arguments; some look into them
         return error
     copied.__cause__ = error.__cause__
     return copied.with_traceback(error.__traceback__)

@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -531,6 +532,27 @@ async def test_what_a_thread_keeps_is_closed_at_its_end(backend):
     await saving(store, 0, 2)
     await store.aclose()
     assert names == ["test-commit", "test-commit"]
+
+
+class AnsweredError(Exception):
+    """Is made from a server's answer, and cannot be copied."""
+
+    def __init__(self, answer):
+        super().__init__(f"status {answer.status}")
+
+
+def test_an_error_that_cannot_be_copied_reaches_its_waiter(backend):
+    """As it is."""
+    group = ThreadGroupCommit(backend.commit, name="test-commit", by="store")
+    error = AnsweredError(SimpleNamespace(status=418))
+
+    def fails():
+        raise error
+
+    with pytest.raises(AnsweredError, match="status 418"):
+        group.post(fails).result(20)
+    assert group.post(lambda: 7).result(20) == 7
+    end(group)
 
 
 def interrupted_with_one_behind(group):
