@@ -23,7 +23,6 @@ import attrs
 
 from agent_memory.audit.findings import Check, Finding, finding_of, is_unreadable
 from agent_memory.audit.log_pages import Hole, each_of, pages
-from agent_memory.audit.selection import Scope
 from agent_memory.errors import CorruptedRecordError, InvalidRequestError
 from agent_memory.log import ChatInfo, Entry, SummaryRecord
 from agent_memory.messages import ChatKey, ConversationMessage, ParticipantRole
@@ -98,7 +97,8 @@ async def verify(
 
     Args:
         storage: the raw store.
-        user_id, session_id, agent_id: of which user, session or chat; all by default.
+        user_id, session_id, agent_id: of which user, session, agent or chat; all by
+            default.
         verified: counts what was looked at.
         on_progress: called after each page with the number of entries read.
     """
@@ -107,7 +107,9 @@ async def verify(
     if isinstance(storage, _Checks):
         async for problem in storage.verify(user_id, session_id, agent_id):
             yield Finding(problem.location, problem.reason, problem.key, "medium")
-    async for info in Scope(user_id, session_id, agent_id).chats(storage):
+    async for info in storage.list_chats(user_id, session_id):
+        if agent_id not in (None, info.key.agent_id):
+            continue
         done.chats += 1
         async for finding in _verify_chat(storage, info, done, on_progress):
             # A store with its own check has reported unreadable entries with file, line and

@@ -36,6 +36,16 @@ async def test_all_is_well(storage):
     assert verified.summaries == len(await records(storage)) > 1
 
 
+async def test_one_agents_chats_are_verified_in_whichever_session_they_are():
+    """An agent may be named without its users and sessions."""
+    async with InMemoryChatStorage() as storage:
+        for ids in (("u", "s", "one"), ("v", "t", "one"), ("u", "s", "other")):
+            await storage.save_chat_message(*ids, user(1))
+        verified = VerifyCounts()
+        assert [f async for f in verify(storage, agent_id="one", verified=verified)] == []
+    assert verified.chats == 2
+
+
 def altered(storage, change):
     """Have a store read another log than it holds."""
     read = storage._read
