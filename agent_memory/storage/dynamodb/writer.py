@@ -84,13 +84,16 @@ class LogWriter:
         backoff = Backoff(self.table.timeout, _LONGEST_RACE_PAUSE)
         while True:
             now = self.reader.now()
-            end = self.ends.take(key, now)
+            end = known = self.ends.take(key, now)
             if end is None or end.has_expiries(now):
                 end = await self.reader.end(key)
             plan = await self._plan(key, end, saves)
             after = None if plan is None else await self._put(key, end, plan)
             if plan is not None and after is not None:
-                self.ends.put(key, after)
+                # Where all was known, an end that was only read may be that of a save in flight,
+                # which takes its item back if the chat was purged.
+                if plan.added or end is known:
+                    self.ends.put(key, after)
                 return plan.outcomes
             if backoff.expired:
                 raise lost_every_race(self.table, key)

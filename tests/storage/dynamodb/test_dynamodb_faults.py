@@ -449,6 +449,27 @@ async def test_a_trim_of_another_writer_is_no_purge(proxy, make, clock, texts):
     assert not [note async for note in other.iter_log(*IDS) if note.id.startswith("corrupted")]
 
 
+async def test_a_repeated_save_relies_on_no_item_that_is_taken_back(proxy, make, clock):
+    """It has only read it: the save in flight that put it notices that the chat was purged."""
+    storage, other = make(clock=clock), make(direct=True, clock=clock)
+    await storage.save_chat_message(*IDS, user("old"))
+    await storage.delete_chat(*IDS)
+    clock.advance(hours=1)
+    message = user("1", id="one")
+
+    async def purge():
+        assert await other.purge(timedelta(0)) == 1
+
+    async def repeat():
+        await other.save_chat_message(*IDS, message)
+
+    proxy.fail("PutItem", first(purge))
+    proxy.fail("GetItem", first(repeat))
+    await storage.save_chat_message(*IDS, message)
+    await other.save_chat_message(*IDS, user("2"))
+    assert await contents(storage) == ["1", "2"]
+
+
 async def test_closing_waits_for_a_purge_under_way(make, proxy, clock):
     """It takes a turn for each chat: none of them is refused."""
     storage = make(clock=clock)
