@@ -1,4 +1,4 @@
-"""How much of a history a summarizer may keep, as the holder of the summarizer decides."""
+"""How much of a history a summarizer may keep, as its owner, a wrapper or manager, decides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeepBounds:
 
     Args:
         cuts: indexes of the history at which what is kept may begin, rising. The last one keeps
-            the least that the holder keeps in any case: its `keep_last`, or the run in progress.
+            the least that the owner keeps in any case: its `keep_last`, or the run in progress.
         tokens: estimated tokens of the history from each of these indexes on.
         length: messages of the history.
         total: estimated tokens of the history.

@@ -72,10 +72,10 @@ _SMALLEST_INPUT: Final = 1_000
 class LLMSummarizer:
     """Has a language model write the summary, and update the one it wrote before.
 
-    Whoever holds it decides when: a wrapper by its triggers, a manager by its `trigger_tokens`
+    Its owner decides when: a wrapper by its triggers, a manager by its `trigger_tokens`
     or else by the `token_threshold` given here. Used alone, it summarizes once the context
     holds more than `token_threshold` tokens. It keeps the newest runs whole, as far as they
-    leave room under the holder's trigger. (Runs are blocks of one ``run_id``; a chat without
+    leave room under the owner's trigger. (Runs are blocks of one ``run_id``; a chat without
     any is grouped by the user's turns.) A run that exceeds the trigger by itself is divided
     between complete tool exchanges. As an async function ``(history, keep_last)`` it summarizes
     whenever called.
@@ -94,7 +94,7 @@ class LLMSummarizer:
             ``ConversationManager``. A wrapper, which has triggers of its own, does not look at it.
         keep_recent_count: how many of the newest runs to keep, at least 1. None keeps no more
             than the wrapper's `keep_last`, and 5 runs in a manager or alone. As many are kept
-            as leave the view under half of the holder's trigger.
+            as leave the view under half of the owner's trigger.
         parameters: passed to the model with each request, such as ``{"temperature": 0}``.
             ``max_output_tokens`` is twice `max_summary_tokens` unless given; models that
             reason need more.
