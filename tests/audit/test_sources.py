@@ -333,7 +333,7 @@ async def test_tables_on_a_server(postgres_url, tmp_path):
     ("change", "told"),
     [
         ("UPDATE message_store SET message = '{nonsense' WHERE id = 2", "it is not JSON"),
-        ("UPDATE message_store SET message = '{}' WHERE id = 2", "no message of LangChain's"),
+        ("UPDATE message_store SET message = '{}' WHERE id = 2", "not a message of LangChain's"),
         (
             """UPDATE message_store SET message = '{"type": "remove", "data": {}}' WHERE id = 2""",
             "type 'remove' are not known",
