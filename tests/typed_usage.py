@@ -18,6 +18,7 @@ from agent_memory import (
     ParticipantRole,
     SummarizingChatStorage,
     SummaryResult,
+    SyncChatStorage,
     TransformingChatStorage,
     Usage,
     WrapperChatStorage,
@@ -78,6 +79,20 @@ class OneMethod:
         self, messages: list[ConversationMessage], context_tokens: int
     ) -> SummaryResult | None:
         return SummaryResult("short", messages[-2:]) if context_tokens > 1_000 else None
+
+
+class MySync(SyncChatStorage):
+    """Methods of the blocking twin can be overridden with the arguments that they document."""
+
+    def save_chat_message(
+        self, user_id: str, session_id: str, agent_id: str, new_message: ConversationMessage
+    ) -> list[ConversationMessage]:
+        return super().save_chat_message(user_id, session_id, agent_id, new_message)
+
+    def fetch_chat(
+        self, user_id: str, session_id: str, agent_id: str, max_history_size: int | None = None
+    ) -> list[ConversationMessage]:
+        return super().fetch_chat(user_id, session_id, agent_id, max_history_size)
 
 
 async def model(instruction: str, transcript: str, **parameters: object) -> str:

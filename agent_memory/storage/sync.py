@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
@@ -23,6 +23,7 @@ from typing import (
 )
 
 from agent_memory.errors import InvalidRequestError, StorageClosedError
+from agent_memory.messages import ConversationMessage
 from agent_memory.storage._engine.background_loop import BackgroundLoop
 from agent_memory.storage.base import ChatStorage
 from agent_memory.storage.wrapper import checked_storage
@@ -164,11 +165,24 @@ class SyncChatStorage:
 
     # ------------------------------------------------------------- the contract's methods
 
-    save_chat_message = _blocking(ChatStorage.save_chat_message)
-    """Append one message."""
+    # Written out: those of a store also take what agent-squad passes on, in order to refuse it.
+    def save_chat_message(
+        self, user_id: str, session_id: str, agent_id: str, new_message: ConversationMessage
+    ) -> list[ConversationMessage]:
+        """Append one message; see :meth:`ChatStorage.save_chat_message`."""
+        return self.run(self.storage.save_chat_message(user_id, session_id, agent_id, new_message))
 
-    save_chat_messages = _blocking(ChatStorage.save_chat_messages)
-    """Append messages in one atomic step."""
+    def save_chat_messages(
+        self,
+        user_id: str,
+        session_id: str,
+        agent_id: str,
+        new_messages: Sequence[ConversationMessage],
+    ) -> list[ConversationMessage]:
+        """Append messages in one atomic step; see :meth:`ChatStorage.save_chat_messages`."""
+        return self.run(
+            self.storage.save_chat_messages(user_id, session_id, agent_id, new_messages)
+        )
 
     save_note = _blocking(ChatStorage.save_note)
     """Append a note to the chat's log."""
