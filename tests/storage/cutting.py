@@ -108,6 +108,9 @@ class Persistent(WrapperChatStorage):
     async def _read(self, key: ChatKey, **range_: Any) -> Any:
         return await _insist(lambda: super(Persistent, self)._read(key, **range_))
 
+    async def _fetch(self, key: ChatKey, limit: int | None) -> Any:
+        return await _insist(lambda: super(Persistent, self)._fetch(key, limit))
+
     async def _forget(self, key: ChatKey, keep: int) -> int:
         return await _insist(lambda: super(Persistent, self)._forget(key, keep))
 

@@ -28,6 +28,8 @@ def dynamodb_endpoint(moto_endpoint):
 
 
 class BehindProxy:
+    answers_are_lost = True
+
     @pytest.fixture(params=["postgres", "mariadb"])
     async def proxy(self, request):
         self.url = request.getfixturevalue(f"{request.param}_url")
@@ -42,6 +44,7 @@ class BehindProxy:
 
 
 class DynamoDbBehindProxy:
+    answers_are_lost = True
     patience = 30  # seconds; see test_hard_use
     store = "dynamodb (moto)"
 
