@@ -24,6 +24,8 @@ def described(item: pytest.Item) -> tuple[str, str, str] | None:
         return None  # of a whole suite that is run once more
     title = (item.obj.__doc__ or "").strip().partition("\n")[0]
     store = item.callspec.id if hasattr(item, "callspec") else getattr(item.cls, "store", "")
+    network = getattr(item.cls, "network", None)
+    store = f"{store}, {network}" if network else store
     return name.removeprefix("test_").replace("_", " "), store, counts or title
 
 

@@ -29,6 +29,7 @@ def dynamodb_endpoint(moto_endpoint):
 
 class BehindProxy:
     answers_are_lost = True
+    network = "connections cut"
 
     @pytest.fixture(params=["postgres", "mariadb"])
     async def proxy(self, request):
@@ -45,8 +46,9 @@ class BehindProxy:
 
 class DynamoDbBehindProxy:
     answers_are_lost = True
+    network = "connections cut"
     patience = 30  # seconds; see test_hard_use
-    store = "dynamodb (moto)"
+    store = "moto"
 
     @pytest.fixture
     async def proxy(self, dynamodb_endpoint):
