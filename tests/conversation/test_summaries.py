@@ -165,7 +165,7 @@ async def test_a_boundary_that_names_no_run_is_a_failure(storage):
     assert texts(seen) == ["ask one", "answer one", "ask two"]
     (event,) = events
     assert isinstance(event.error, InvalidSummaryError)
-    assert "'nobody', which is no run" in str(event.error)
+    assert "'nobody', which is not a run" in str(event.error)
 
 
 async def test_none_means_not_yet(storage):

@@ -337,7 +337,7 @@ async def test_c115_a_run_that_is_not_in_the_history_is_a_failure():
     assert len(await rig.view()) == 42
     assert rig.kinds() == ["Activated", "CompactionFailed"]
     assert isinstance(rig.events[-1].error, InvalidSummaryError)
-    assert "'other', which is no run" in str(rig.events[-1].error)
+    assert "'other', which is not a run" in str(rig.events[-1].error)
 
 
 @pytest.mark.parametrize("named", [True, False])
