@@ -88,6 +88,9 @@ def open_browser():
         finally:
             with contextlib.suppress(urllib.error.URLError):  # the driver's end ends it too
                 browser.close()
+            with contextlib.suppress(OSError):  # it ends without a whole answer
+                # To a signal it listens only ten seconds later.
+                urllib.request.urlopen(f"{base}/shutdown", timeout=30).close()
 
 
 def _new_session(base, chromium, home: Path):

@@ -8,10 +8,16 @@ import pytest
 import sql_process
 from sql_tools import IDS, ask, change, contents, user
 
+import matrix
 from agent_memory import SqlChatStorage, StorageError
 from agent_memory.storage.sql import schema as layout
 
 
+@pytest.mark.parametrize(
+    "sql_url",
+    matrix.params(["sqlite", "postgres", "mariadb"], always=["sqlite", "postgres"]),
+    indirect=True,
+)
 async def test_c21_two_replicas_make_the_tables_at_the_same_moment(sql_url):
     """Both work, and what both stored is there."""
     processes = [sql_process.start(sql_url, f"p{i}", 3) for i in range(2)]
