@@ -18,20 +18,29 @@ class CuttingProxy:
     """Forwards TCP, and resets each connection after a random number of bytes.
 
     What is under way is lost in either direction, in the middle of a request or of an answer.
-    Each fifth connection carries a hundred times as much, so that long answers get through.
+    Each fifth connection carries `patient` times as much, so that long answers get through.
 
     Args:
         upstream: host and port of the server.
         lives: the fewest and the most bytes that a connection carries.
+        patient: how many times as much each fifth connection carries.
         seed: of the random numbers.
 
     Attributes:
         cuts: how many connections have been reset.
     """
 
-    def __init__(self, upstream: tuple[str, int], lives: tuple[int, int], seed: int = 0) -> None:
+    def __init__(
+        self,
+        upstream: tuple[str, int],
+        lives: tuple[int, int],
+        *,
+        patient: int = 100,
+        seed: int = 0,
+    ) -> None:
         self._upstream = upstream
         self._lives = lives
+        self._patient = patient
         self._random = random.Random(seed)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._count = 0
@@ -71,7 +80,7 @@ class CuttingProxy:
     ) -> None:
         server, to_server = await asyncio.open_connection(*self._upstream)
         self._count += 1
-        left = [self._random.randint(*self._lives) * (1 if self._count % 5 else 100)]
+        left = [self._random.randint(*self._lives) * (1 if self._count % 5 else self._patient)]
 
         async def carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
             while data := await source.read(65_536):

@@ -13,13 +13,16 @@ from storage.hard_use import HardSoak, HardUse
 
 # Bytes. Each is enough for opening a connection and some saves, so that work goes on, and little
 # enough for a cut every few saves.
+# A page of DynamoDB is a megabyte.
+PATIENT = {"postgres": 100, "mariadb": 100, "dynamodb": 1_000}
 LIVES = {"postgres": (6_000, 40_000), "mariadb": (6_000, 40_000), "dynamodb": (1_000, 12_000)}
 PORTS = {"postgresql": 5432, "mariadb": 3306, "mysql": 3306}
 
 
 def through_proxy(name, url):
     parts = urlsplit(url)
-    return CuttingProxy((parts.hostname, parts.port or PORTS[parts.scheme]), LIVES[name])
+    upstream = parts.hostname, parts.port or PORTS[parts.scheme]
+    return CuttingProxy(upstream, LIVES[name], patient=PATIENT[name])
 
 
 @pytest.fixture(scope="session")
