@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engines import missing
+from engines import running_or_missing
 from servers import (
     EngineMissingError,
     dynalite_command,
@@ -126,12 +126,7 @@ def dynalite_endpoint(aws_credentials: None) -> Iterator[str]:
     """The URL of dynalite."""
     if "AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT" in os.environ:
         pytest.skip("AGENT_MEMORY_TEST_DYNAMODB_ENDPOINT names one endpoint for all")
-    try:
-        running_server = started_dynalite()
-    except EngineMissingError as error:
-        missing(error)
-    with running_server as url:
-        yield url
+    yield from running_or_missing(started_dynalite)
 
 
 def started_dynalite() -> contextlib.AbstractContextManager[str]:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +38,18 @@ def missing(error: EngineMissingError) -> NoReturn:
     if os.environ.get("AGENT_MEMORY_REQUIRE_ENGINES") == "1":
         pytest.fail(f"an engine is required: {error}")
     pytest.skip(str(error))
+
+
+def running_or_missing(
+    start: Callable[[], contextlib.AbstractContextManager[str]],
+) -> Iterator[str]:
+    """Yield the URL of an engine that runs meanwhile; for fixtures."""
+    with contextlib.ExitStack() as running_engine:
+        try:
+            url = running_engine.enter_context(start())
+        except EngineMissingError as error:
+            missing(error)
+        yield url
 
 
 def in_thread(work: Coroutine[Any, Any, Any]) -> Any:
@@ -69,12 +81,7 @@ def postgres_server() -> Iterator[str]:
     if url := os.environ.get("AGENT_MEMORY_TEST_POSTGRES_URL"):
         yield url
         return
-    with contextlib.ExitStack() as running_server:
-        try:
-            url = running_server.enter_context(started_postgres())
-        except EngineMissingError as error:
-            missing(error)
-        yield url
+    yield from running_or_missing(started_postgres)
 
 
 @contextlib.contextmanager
@@ -182,12 +189,7 @@ def mariadb_server() -> Iterator[str]:
     if url := os.environ.get("AGENT_MEMORY_TEST_MARIADB_URL"):
         yield url
         return
-    with contextlib.ExitStack() as running_server:
-        try:
-            url = running_server.enter_context(started_mariadb())
-        except EngineMissingError as error:
-            missing(error)
-        yield url
+    yield from running_or_missing(started_mariadb)
 
 
 @contextlib.contextmanager

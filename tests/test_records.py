@@ -63,43 +63,30 @@ def test_a_chat_counts_what_lives():
     assert ChatInfo(ChatKey("u", "s", "a"), 3, 10).entries == 7
 
 
+def record_of(covered, **more):
+    """A record that covers these messages, up to its position."""
+    return SummaryRecord(
+        summary=(), head=(), position=covered.last, message_id="m", covered=covered, **more
+    )
+
+
 @pytest.mark.parametrize(
     ("floor", "last", "fits"),
     [(2, 9, True), (2, 5, True), (2, 4, False), (3, 9, False), (1, 9, False), (0, 0, False)],
 )
 def test_a_record_fits_its_own_floor_and_a_log_that_reaches_it(floor, last, fits):
     """At another floor, or beyond the log, it is void."""
-    record = SummaryRecord(
-        summary=(),
-        head=(),
-        position=5,
-        message_id="m",
-        floor=2,
-        covered=Covered(3, 5, 3),
-    )
-    assert record.fits(floor, last) is fits
+    assert record_of(Covered(3, 5, 3), floor=2).fits(floor, last) is fits
 
 
 def test_a_record_at_its_floor_never_fits():
     """It would stand for nothing that lives."""
-    record = SummaryRecord(
-        summary=(), head=(), position=2, message_id="m", floor=2, covered=Covered(1, 2, 2)
-    )
-    assert not record.fits(2, 9)
+    assert not record_of(Covered(1, 2, 2), floor=2).fits(2, 9)
 
 
 def test_a_record_still_has_the_names_of_0_1():
     """It is made and stored with them; to read them warns."""
-    record = SummaryRecord(
-        summary=(),
-        head=(),
-        position=5,
-        message_id="m",
-        floor=2,
-        covered=Covered(3, 5, 3),
-        known=9,
-        told=7,
-    )
+    record = record_of(Covered(3, 5, 3), floor=2, known=9, told=7)
     assert (record.known_through, record.summarized_through) == (9, 7)
     with pytest.warns(DeprecationWarning, match="known_through"):
         assert record.known == 9
@@ -110,12 +97,7 @@ def test_a_record_still_has_the_names_of_0_1():
 def test_a_record_is_stamped_when_it_is_made():
     """With an id of its own and the current time."""
     before = datetime.now(UTC)
-    made = [
-        SummaryRecord(
-            summary=(), head=(), position=1, message_id="m", floor=0, covered=Covered(1, 1, 1)
-        )
-        for _ in range(2)
-    ]
+    made = [record_of(Covered(1, 1, 1), floor=0) for _ in range(2)]
     assert made[0].id != made[1].id
     assert before <= made[0].created_at <= datetime.now(UTC)
 
